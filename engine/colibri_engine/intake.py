@@ -1,0 +1,101 @@
+"""Prompts become token ids, and grammars automata, in a thread beside the running steps.
+
+A long text takes the tokenizer a while, a large schema its compiler; replies that are being decoded
+must not wait for that. Both work without the GIL. Order is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from colibri_engine.errors import BadOption, RequestRefused
+from colibri_engine.grammar_guide import compile_guide
+from colibri_protocol.messages import Count, ErrorCode, SubmitExtended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from colibri_engine.grammar import Constraint
+    from colibri_engine.grammar_guide import Guide
+    from colibri_protocol.messages import Grammar, Segment
+
+logger = logging.getLogger(__name__)
+
+
+class Encoder(Protocol):
+    """What the intake must know of the tokenizer."""
+
+    def encode(self, segments: Iterable[Segment]) -> list[int]:
+        """Return the ids of a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt and its ids, or why it has none."""
+
+    message: SubmitExtended | Count
+    ids: npt.NDArray[np.int32]
+    error: Exception | None = None
+    constraint: Constraint | None = None
+    guide: Guide | None = None
+
+
+class Compiler(Protocol):
+    """What the intake must know of grammars."""
+
+    def compile_loosely(self, text: str) -> Constraint:
+        """Return the start state of a grammar that only helps to draft; BadOption likewise."""
+
+    def compile(self, grammar: Grammar) -> Constraint:
+        """Return the start state of a grammar; BadOption when there is none."""
+
+
+class Intake:
+    """Encodes what it is given, one after the other.
+
+    Args:
+        encoder: The tokenizer.
+        inbox: Where each `Encoded` goes.
+        compiler: Makes a request's grammar, which takes longer than a step may wait.
+    """
+
+    def __init__(self, encoder: Encoder, inbox: SimpleQueue[object], compiler: Compiler) -> None:
+        self._encoder = encoder
+        self._compiler = compiler
+        self._inbox = inbox
+        self._waiting: SimpleQueue[tuple[SubmitExtended | Count, bytes | None]] = SimpleQueue()
+        threading.Thread(target=self._run, name="coli intake", daemon=True).start()
+
+    def put(self, message: SubmitExtended | Count, guide: bytes | None = None) -> None:
+        """Take a message whose segments are to be encoded, and a grammar to draft with."""
+        self._waiting.put((message, guide))
+
+    def _run(self) -> None:
+        while True:
+            self._inbox.put(self._encode(*self._waiting.get()))
+
+    def _encode(self, message: SubmitExtended | Count, guide: bytes | None) -> Encoded:
+        try:
+            ids = np.array(self._encoder.encode(message.segments), np.int32)
+        except Exception as exc:  # whatever it is, it is the fault of one prompt
+            logger.exception("the prompt of request %d cannot be encoded", message.id)
+            detail = f"the prompt cannot be encoded: {exc}"
+            return Encoded(
+                message, np.empty(0, np.int32), RequestRefused(ErrorCode.BAD_REQUEST, detail)
+            )
+        grammar = message.options.grammar if isinstance(message, SubmitExtended) else None
+        if grammar is None:
+            found = None if guide is None else compile_guide(self._compiler, guide)
+            return Encoded(message, ids, guide=found)
+        try:
+            return Encoded(message, ids, constraint=self._compiler.compile(grammar))
+        except BadOption as exc:
+            return Encoded(message, ids, exc)

@@ -1,0 +1,151 @@
+"""What saved rows were computed with: rows of anything else would change answers.
+
+Equal sizes do not mean equal weights, so the weights themselves are looked at, as far as that is
+cheap: name, size, time of change and first bytes (the header) of every file, and samples spread
+over all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from colibri_engine.kv_files.layout import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from colibri_engine.kernels import KvCache, LayerLayout
+    from colibri_engine.loader.base import Checkpoint
+
+_DISTRIBUTION: Final = "colibri-cli"
+_SAMPLE_BYTES: Final = 4096
+_NUM_SAMPLES: Final = 256  # over all files: what even a slow disk gives in a few seconds
+_FIRST_BYTES: Final = 1 << 20
+# What differs -> what to say of the file; the first difference counts.
+_DIFFERENCES: Final = {
+    "program": "it was written by version {} of the program",
+    "config": "it belongs to a model of another configuration",
+    "weights": "it was computed with other weights",
+    "numerics": "it was computed with numerics {}",
+    "experts_per_token": "it was computed with another number of experts per token",
+    "layers": "its layers have other sizes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What rows depend on.
+
+    Args:
+        model: Name for a reader; not compared.
+        config: Digest of the configuration.
+        weights: Digest of what is looked at of the weights.
+        numerics: "default", "fast" or "float".
+        experts_per_token: Another number of experts than the model's own, or None.
+        layers: Digest of what each layer keeps.
+        program: Version of this program: bits are promised within one.
+    """
+
+    model: str
+    config: str
+    weights: str
+    numerics: str
+    experts_per_token: int | None
+    layers: str
+    program: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields, for a header."""
+        return asdict(self)
+
+    def check(self, found: Mapping[str, object]) -> None:
+        """Compare with what a header says.
+
+        Raises:
+            Unusable: Saying what differs.
+        """
+        for name, words in _DIFFERENCES.items():
+            if found.get(name) != getattr(self, name):
+                raise Unusable(words.format(found.get(name)))
+
+
+def identify(
+    checkpoint: Checkpoint, cache: KvCache, numerics: str, experts_per_token: int | None
+) -> Identity:
+    """Return what rows of a model depend on.
+
+    Args:
+        checkpoint: Its files.
+        cache: An empty cache of it.
+        numerics: How it computes.
+        experts_per_token: Another number of experts than its own, or None.
+
+    Raises:
+        OSError: A weight file cannot be read.
+    """
+    return Identity(
+        model=checkpoint.path.name,
+        config=config_digest(checkpoint.config),
+        weights=weights_digest(checkpoint.weight_files()),
+        numerics=numerics,
+        experts_per_token=experts_per_token,
+        layers=layers_digest(cache.layouts),
+        program=program_version(),
+    )
+
+
+def program_version() -> str:
+    """Return the version of this program."""
+    try:
+        return importlib.metadata.version(_DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return a digest of a configuration, whatever the order of its keys."""
+    return _digest(json.dumps(config, sort_keys=True, default=str).encode())
+
+
+def layers_digest(layouts: Sequence[LayerLayout]) -> str:
+    """Return a digest of what each layer keeps."""
+    sizes = [
+        (each.num_kv_heads, each.head_dim, each.latent_dim, each.index_dim, each.state_dim)
+        for each in layouts
+    ]
+    return _digest(json.dumps(sizes).encode())
+
+
+def weights_digest(files: Sequence[Path]) -> str:
+    """Return a digest of weight files: names, sizes, times, first bytes, samples.
+
+    Raises:
+        OSError: One cannot be read.
+    """
+    digest = hashlib.sha256()
+    num_samples = max(1, _NUM_SAMPLES // max(1, len(files)))
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            stat = os.fstat(file.fileno())
+            digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+            digest.update(file.read(_FIRST_BYTES))
+            for offset in _offsets(stat.st_size, num_samples):
+                file.seek(offset)
+                digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def _offsets(size: int, count: int) -> Iterable[int]:
+    """Return where samples begin: spread evenly, the last one at the end."""
+    last = max(size - _SAMPLE_BYTES, 0)
+    return sorted({last * (index + 1) // count for index in range(count)})
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,1 @@
+"""Building blocks that the architectures share: weights in, operators on rows out."""

@@ -1,0 +1,44 @@
+"""Changes to a directory that survive a crash: whole files under their names, forced to disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file in place of any earlier one; a crash leaves the earlier or the new one."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def write_json(path: Path, body: object) -> None:
+    """Put a JSON file in place of any earlier one, as `write_whole` does."""
+    text = json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, text.encode())
+
+
+def sync_directory(directory: Path) -> None:
+    """Force the names of a directory to disk, where the system can do that."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError:  # not possible on Windows, and not needed there
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Architectures, one file each, named like the checkpoint's `model_type`."""

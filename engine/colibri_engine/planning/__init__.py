@@ -1,0 +1,1 @@
+"""What a model needs and how fast it would be here, from its headers and a few measured rates."""

@@ -1,0 +1,1 @@
+"""Number formats of weights: one file per format, each exposing `FORMAT`."""

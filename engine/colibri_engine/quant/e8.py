@@ -1,0 +1,91 @@
+"""e8-iq3-lattice: magnitudes from a table of 256 quadruples, held as 8-bit codes in groups of 32.
+
+A block of 256 weights has 98 bytes: 64 table indices, one per 4 weights; eight words, one per 32
+weights, with four times seven signs and a scale code in the top four bits; a float16 d. The eighth
+sign of 8 weights makes the number of negative ones even. With g the table's magnitude,
+w = sign * g / 2 * (d * (code + 1/2) / 2), exact in float32.
+
+The matrix lies under the rotation of `quant.rotation`. Its scale tensor is one float32 that only
+says so, `TAG`.
+Source: docs/formats.md, "Containers with separate scales"; the table is that of IQ3_XXS in ggml
+(MIT licence).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from colibri_engine.quant.base import Bytes, IntTensor, MatrixFormat, MatrixShape
+
+BLOCK: Final = 256
+BLOCK_BYTES: Final = 98
+TAG: Final = 6.0
+
+ZERO: Final = 32  # halved magnitudes reach 31
+
+_BLOCK: Final = np.dtype([("index", "u1", 64), ("words", "<u4", 8), ("d", "<f2")])
+_MAGNITUDES: Final = (4, 12, 20, 28, 36, 44, 52, 62)
+_DIGITS: Final = (
+    "0000200040001100310071000200220013002400370057001010301001102110121052100310231014104510"
+    "0710002020204020112002202220132033207320152075205720103070300130213052300730314073404440"
+    "7540374057401050705023502550536046600170417061703470167010013001010121011201320103012301"
+    "4301740105010011201111110211221110213021012121211221032127210031203102311331643166311041"
+    "5041054102514251645117515061227104710002200211023102020222026202130224021012301250120112"
+    "2112121203123612761207120022202211227122022222227322042255221032013241320732473253423542"
+    "3052725214524752107230726172547210030103210312033203050356032703001320130213131344136413"
+    "1023302301235223252327231133333303437443274300536053225355534163636336633373067340047104"
+    "5304730435047504471402247324042406246624703454344044154446445254345407545074017421740374"
+    "2105140507050015601562155515412523252725203535350145324572452745205513550565427524754206"
+    "4406640646061216161671264626033663364446505625563366307612763007500770070107230725076217"
+    "04172127542725270037513733370637124714470057205742570367"
+)  # places in _MAGNITUDES, four to an entry
+
+GRID: Final = np.array(_MAGNITUDES, np.uint8)[[int(digit) for digit in _DIGITS]].reshape(256, 4)
+
+_HALVES: Final = (GRID >> np.uint8(1)).view("<u4")[:, 0]  # index -> four halved magnitudes
+
+
+def _sign_masks() -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return, for seven sign bits, eight bytes that are 0xFF where a weight is negative."""
+    bits = np.unpackbits(np.arange(128, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    bits[:, 7] = bits.sum(axis=1) & 1
+    return (bits * np.uint8(255)).view("<u8")[:, 0]
+
+
+_SIGNS: Final = _sign_masks()
+_SIGN_PLACES: Final = np.array([0, 7, 14, 21], np.uint32)
+
+
+def _to_stored(weights: Bytes, scales: Bytes, shape: MatrixShape) -> IntTensor:
+    blocks = weights.reshape(-1, BLOCK_BYTES).view(_BLOCK)[:, 0]
+    words = blocks["words"]  # (N, 8)
+    codes = _HALVES[blocks["index"]].view(np.uint8)  # (N, 256)
+    masks = _SIGNS[(words[:, :, None] >> _SIGN_PLACES) & np.uint32(127)].view(np.uint8)
+    masks = masks.reshape(codes.shape)
+    codes ^= masks  # two's complement: invert and add one
+    codes -= masks
+    codes += np.uint8(ZERO)
+    steps = (words >> np.uint32(28)).astype(np.float32) + np.float32(0.5)
+    steps *= blocks["d"].astype(np.float32)[:, None] * np.float32(0.5)
+    num_inputs = shape.num_inputs
+    rows = codes.reshape(shape.num_outputs, -1)[:, :num_inputs]
+    groups = steps.reshape(shape.num_outputs, -1)[:, : -(-num_inputs // 32)]
+    return IntTensor(
+        codes=np.ascontiguousarray(rows),
+        scales=np.ascontiguousarray(groups),
+        zero=ZERO,
+        mins=None,
+        bits=8,
+        group=32,
+        rotated=True,
+    )
+
+
+FORMAT: Final = MatrixFormat(
+    "e8-iq3-lattice",
+    row_bytes=lambda num_inputs: -(-num_inputs // BLOCK) * BLOCK_BYTES,
+    scale_bytes=lambda shape: 4,
+    to_stored=_to_stored,
+)

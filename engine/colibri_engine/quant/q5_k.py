@@ -1,0 +1,43 @@
+"""Q5_K: w = (d * scale) * q - dmin * minimum, groups of 32. Blocks of 256 in 176 bytes.
+
+d f16, dmin f16, 12 bytes of 6-bit scales and minimums, 32 bytes of high bits, 128 bytes of
+nibbles as in Q4_K. Bit g of high byte i is bit 4 of value i of group g. Held as 8-bit codes.
+Source: the GGUF format description, type 13.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from colibri_engine.quant.base import Bytes, IntTensor, QuantFormat, unpack_stored
+from colibri_engine.quant.k_scales import unpack_scales
+from colibri_engine.quant.nibbles import split_nibbles
+
+_BLOCK: Final = np.dtype(
+    [("d", "<f2"), ("dmin", "<f2"), ("s", "u1", 12), ("high", "u1", 32), ("q", "V16", 8)]
+)
+
+
+def _to_codes(raw: Bytes) -> IntTensor:
+    blocks = raw.view(_BLOCK).reshape(-1)
+    R = raw.shape[0]
+    halves = split_nibbles(blocks["q"].reshape(-1)).reshape(-1, 2, 2, 16)
+    codes = np.ascontiguousarray(halves.transpose(0, 2, 1, 3)).reshape(-1, 8, 32)
+    high = blocks["high"]  # (N, 32)
+    for group in range(8):
+        codes[:, group] |= ((high >> np.uint8(group)) & np.uint8(1)) << np.uint8(4)
+    scales, mins = unpack_scales(blocks["s"])
+    d, dmin = (blocks[field].astype(np.float32)[:, None] for field in ("d", "dmin"))
+    return IntTensor(
+        codes=codes.reshape(R, -1),
+        scales=(d * scales).reshape(R, -1),
+        zero=None,
+        mins=(-(dmin * mins)).reshape(R, -1),
+        bits=8,
+        group=32,
+    )
+
+
+FORMAT: Final = QuantFormat("q5_k", 256, 176, unpack_stored(_to_codes), _to_codes)

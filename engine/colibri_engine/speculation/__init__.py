@@ -1,0 +1,1 @@
+"""Drafts: tokens guessed ahead of a reply and verified in the one step that feeds them."""

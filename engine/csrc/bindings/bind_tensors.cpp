@@ -1,0 +1,257 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "core/rows.h"
+#include "core/weights.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/norm/layer_norm.h"
+
+namespace nb = nanobind;
+
+namespace coli {
+namespace {
+
+using AnyMatrix = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Codes = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Vector1 = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OwnedBytes = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Values2 = nb::ndarray<nb::numpy, float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+bool is_f16(const AnyMatrix& a) {
+  return a.dtype() == nb::dlpack::dtype{static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+}
+
+int64_t dim(const AnyMatrix& a, size_t i) { return static_cast<int64_t>(a.shape(i)); }
+
+void check_groups(const AnyMatrix& values, const AnyMatrix& scales, int64_t rows, int64_t groups) {
+  require(dim(values, 0) == rows && dim(values, 1) == groups,
+          "scales and mins must be (outputs, ceil(inputs / group))");
+  require(values.dtype() == scales.dtype(), "scales and mins differ in type");
+  require(is_f16(values) || values.dtype() == nb::dtype<float>(),
+          "scales and mins must be float16 or float32");
+}
+
+std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
+                                   std::optional<int> zero, const std::optional<AnyMatrix>& mins,
+                                   int bits, int64_t group, bool rotated) {
+  require(group >= 1, "group must be positive");
+  require(zero.has_value() != mins.has_value(), "give either a zero point or mins");
+  const auto rows = static_cast<int64_t>(codes.shape(0));
+  const auto inputs = static_cast<int64_t>(codes.shape(1));
+  const int64_t groups = (inputs + group - 1) / group;
+  check_groups(scales, scales, rows, groups);
+  if (mins) check_groups(*mins, scales, rows, groups);
+  const CodesSource source{codes.data(), scales.data(),    mins ? mins->data() : nullptr,
+                           rows,         inputs,           group,
+                           bits,         zero.value_or(0), is_f16(scales),
+                           rotated};
+  nb::gil_scoped_release release;
+  return Matrix::pack_codes(source);
+}
+
+std::shared_ptr<Matrix> from_packed(const Bytes& packed, std::pair<int64_t, int64_t> shape,
+                                    std::optional<int> zero, int bits, int64_t group,
+                                    bool half_scales, bool rotated) {
+  const PackedSource source{packed.data(), packed.size(), shape.first,      shape.second,
+                            group,         bits,          zero.value_or(0), !zero.has_value(),
+                            half_scales,   rotated};
+  nb::gil_scoped_release release;
+  return Matrix::copy_packed(source);
+}
+
+std::shared_ptr<Matrix> view_packed(const ArenaHandle& arena, int64_t slot, int64_t offset,
+                                    std::pair<int64_t, int64_t> shape, std::optional<int> zero,
+                                    int bits, int64_t group, bool half_scales, bool rotated) {
+  const uint8_t* const bytes = arena.slots->slot(slot);
+  require(offset >= 0 && static_cast<size_t>(offset) <= arena.slots->slot_bytes(),
+          "offset is outside the slot");
+  const PackedSource source{bytes + offset,
+                            arena.slots->slot_bytes() - static_cast<size_t>(offset),
+                            shape.first,
+                            shape.second,
+                            group,
+                            bits,
+                            zero.value_or(0),
+                            !zero.has_value(),
+                            half_scales,
+                            rotated};
+  return Matrix::view_packed(source, arena.slots);
+}
+
+OwnedBytes packed(const Matrix& matrix) {
+  auto* bytes = new uint8_t[matrix.nbytes()];
+  const nb::capsule owner(bytes, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
+  std::memcpy(bytes, matrix.bytes(), matrix.nbytes());
+  return OwnedBytes(bytes, {matrix.nbytes()}, owner);
+}
+
+std::shared_ptr<Matrix> from_float(const AnyMatrix& array, bool bf16) {
+  FloatKind kind = FloatKind::kF32;
+  if (bf16) {
+    require(array.dtype() == nb::dtype<uint16_t>(), "bf16 weights come as uint16");
+    kind = FloatKind::kBf16;
+  } else if (is_f16(array)) {
+    kind = FloatKind::kF16;
+  } else {
+    require(array.dtype() == nb::dtype<float>(), "weights must be float32, float16 or bf16");
+  }
+  const FloatSource source{array.data(), dim(array, 0), dim(array, 1), kind};
+  nb::gil_scoped_release release;
+  return Matrix::pack_float(source);
+}
+
+// The exact values of rows [first, first + count) as a new array.
+Values2 unpack(const Matrix& matrix, int64_t first, std::optional<int64_t> count) {
+  require(first >= 0 && first <= matrix.num_outputs(), "unpack: rows outside the matrix");
+  const int64_t rows = count.value_or(matrix.num_outputs() - first);
+  require(rows >= 0 && rows <= matrix.num_outputs() - first, "unpack: rows outside the matrix");
+  const auto size = static_cast<size_t>(rows * matrix.num_inputs());
+  auto* values = new float[size == 0 ? 1 : size];
+  const nb::capsule owner(values, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+  for (int64_t r = 0; r < rows; ++r) {
+    matrix.unpack_row(first + r, values + r * matrix.num_inputs());
+  }
+  return Values2(values, {static_cast<size_t>(rows), static_cast<size_t>(matrix.num_inputs())},
+                 owner);
+}
+
+// A vector that operators read at every step without looking at a Python array again.
+struct Vector {
+  std::vector<float> values;
+};
+
+void check_norm(const Vector& weight, int64_t width) {
+  require(static_cast<int64_t>(weight.values.size()) == width,
+          "the norm's weight and the rows differ in width");
+}
+
+void bind_rows(nb::module_& m) {
+  nb::class_<Rows>(m, "Rows", "A (capacity, width) float32 matrix; the first `rows` are in use.")
+      .def(nb::init<int64_t, int64_t>(), nb::arg("capacity"), nb::arg("width"))
+      .def_prop_ro("capacity", &Rows::capacity)
+      .def_prop_ro("width", &Rows::width)
+      .def_prop_rw("rows", &Rows::rows, &Rows::set_rows)
+      .def_prop_ro(
+          "array",
+          [](nb::handle self) {
+            Rows& rows = nb::cast<Rows&>(self);
+            return Values2(rows.data(),
+                           {static_cast<size_t>(rows.rows()), static_cast<size_t>(rows.width())},
+                           self);
+          },
+          "The rows in use as a (rows, width) array; a view, valid while these rows live.");
+  nb::class_<Vector>(m, "Vector", "A float32 vector: norm weights.")
+      .def(
+          "__init__",
+          [](Vector* self, const Vector1& values) {
+            new (self) Vector{std::vector<float>(values.data(), values.data() + values.size())};
+          },
+          nb::arg("values").noconvert())
+      .def("__len__", [](const Vector& v) { return v.values.size(); })
+      .def_prop_ro(
+          "array",
+          [](nb::handle self) {
+            const Vector& v = nb::cast<const Vector&>(self);
+            return nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>(
+                v.values.data(), {v.values.size()}, self);
+          },
+          "The values, (n,) float32; a view that cannot be written.");
+}
+
+void bind_matrix(nb::module_& m) {
+  nb::class_<Matrix>(m, "Matrix",
+                     "Packed weights, [outputs, inputs]; immutable but for views of a slot.")
+      .def_static("from_codes", &from_codes, nb::arg("codes").noconvert(),
+                  nb::arg("scales").noconvert(), nb::arg("zero").none(),
+                  nb::arg("mins").noconvert().none(), nb::kw_only(), nb::arg("bits"),
+                  nb::arg("group"), nb::arg("rotated") = false,
+                  "Pack codes (O, I) uint8 with scales and, instead of a zero point, mins "
+                  "(O, ceil(I / group)) float16 or float32. Layers over a `rotated` matrix rotate "
+                  "their input. Raises ValueError.")
+      .def_static("from_packed", &from_packed, nb::arg("packed").noconvert(), nb::arg("shape"),
+                  nb::arg("zero").none(), nb::kw_only(), nb::arg("bits"), nb::arg("group"),
+                  nb::arg("half_scales"), nb::arg("rotated") = false,
+                  "Take a copy of packed bytes (see `packed()`) of an (outputs, inputs) matrix; "
+                  "without a zero point they hold mins. Raises ValueError.")
+      .def_static(
+          "view_packed", &view_packed, nb::arg("arena"), nb::arg("slot"), nb::arg("offset"),
+          nb::arg("shape"), nb::arg("zero").none(), nb::kw_only(), nb::arg("bits"),
+          nb::arg("group"), nb::arg("half_scales"), nb::arg("rotated") = false,
+          "Look at packed bytes in a slot, from `offset` (a multiple of 64) on, as "
+          "from_packed would copy them. What is read into the slot later is the matrix then. "
+          "Raises ValueError, IndexError.")
+      .def_static("from_float", &from_float, nb::arg("array").noconvert(), nb::kw_only(),
+                  nb::arg("bf16") = false,
+                  "Pack (O, I) float32 or float16, or bfloat16 bits as uint16. "
+                  "Raises ValueError.")
+      .def_prop_ro("num_outputs", &Matrix::num_outputs)
+      .def_prop_ro("num_inputs", &Matrix::num_inputs)
+      .def_prop_ro("kind", &Matrix::kind)
+      .def_prop_ro("nbytes", &Matrix::nbytes)
+      .def_prop_ro("rotated", [](const Matrix& m) { return m.rotation() != nullptr; })
+      .def("has_finite_scales", &Matrix::has_finite_scales,
+           nb::call_guard<nb::gil_scoped_release>(), "Whether every scale and minimum is a number.")
+      .def("packed", &packed,
+           "The packed bytes as a new (nbytes,) uint8 array: codes, scales, mins.")
+      .def("unpack", &unpack, nb::arg("first") = 0, nb::arg("count") = nb::none(),
+           "The float32 values of some rows (all by default), as a new array: exact, or where the "
+           "matrix is rotated those of the plain one.");
+}
+
+}  // namespace
+
+void bind_tensors(nb::module_& m) {
+  bind_rows(m);
+  bind_matrix(m);
+  m.def(
+      "rms_norm",
+      [](const Rows& x, const Vector& weight, float eps, Rows& out) {
+        check_norm(weight, x.width());
+        rms_norm(x, weight.values.data(), eps, out);
+      },
+      nb::arg("x"), nb::arg("weight"), nb::arg("eps"), nb::arg("out"),
+      nb::call_guard<nb::gil_scoped_release>(),
+      "out (rows, width) = x / rms(x) * weight; x and out may be the same rows.");
+  m.def(
+      "rms_norm_heads",
+      [](Rows& x, int64_t offset, int64_t num_heads, const Vector& weight, float eps) {
+        rms_norm_heads(x, offset, num_heads, static_cast<int64_t>(weight.values.size()),
+                       weight.values.data(), eps);
+      },
+      nb::arg("x"), nb::arg("offset"), nb::arg("num_heads"), nb::arg("weight"), nb::arg("eps"),
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Norm num_heads heads of len(weight) columns from `offset` on, in place.");
+  m.def(
+      "layer_norm",
+      [](Rows& x, int64_t offset, const Vector& weight, const Vector& bias, double eps) {
+        require(weight.values.size() == bias.values.size(),
+                "the norm's weight and bias differ in length");
+        layer_norm_columns(x, offset, static_cast<int64_t>(weight.values.size()),
+                           weight.values.data(), bias.values.data(), eps);
+      },
+      nb::arg("x"), nb::arg("offset"), nb::arg("weight"), nb::arg("bias"), nb::arg("eps"),
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Layer norm with bias of len(weight) columns from `offset` on, in place.");
+  m.def("swiglu", &swiglu, nb::arg("gate_up"), nb::arg("out"),
+        nb::call_guard<nb::gil_scoped_release>(),
+        "out (rows, width) = silu(gate) * up; gate_up (rows, 2 * width) is gate, then up.");
+  m.def(
+      "embed",
+      [](const Matrix& table, const Ids& ids, Rows& out) {
+        embed(table, ids.data(), static_cast<int64_t>(ids.size()), out);
+      },
+      nb::arg("table"), nb::arg("ids").noconvert(), nb::arg("out"),
+      "out (len(ids), width) = rows `ids` (int32) of the table. Raises IndexError.");
+}
+
+}  // namespace coli

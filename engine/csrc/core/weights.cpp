@@ -1,0 +1,328 @@
+#include "core/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "core/rows.h"
+#include "core/thread_team.h"
+
+namespace coli {
+namespace {
+
+constexpr int64_t kMaxDimension = int64_t{1} << 31;
+constexpr int64_t kBlockInputs = 4;  // inputs of one output that lie side by side
+constexpr int64_t kBlockBytes = kTile * kBlockInputs;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
+
+void check_shape(int64_t num_outputs, int64_t num_inputs) {
+  require(num_outputs >= 1 && num_outputs < kMaxDimension, "num_outputs out of range");
+  require(num_inputs >= 1 && num_inputs < kMaxDimension, "num_inputs out of range");
+}
+
+// Four codes of one output as a little-endian word; `pad` stands in where the matrix ends.
+uint32_t four_codes(const CodesSource& s, int64_t output, int64_t input, uint32_t pad) {
+  if (output < s.num_outputs && input + kBlockInputs <= s.num_inputs) {
+    uint32_t word = 0;
+    std::memcpy(&word, s.codes + output * s.num_inputs + input, sizeof(word));
+    return word;
+  }
+  uint32_t word = 0;
+  for (int64_t i = 0; i < kBlockInputs; ++i) {
+    const bool inside = output < s.num_outputs && input + i < s.num_inputs;
+    const uint32_t code = inside ? s.codes[output * s.num_inputs + input + i] : pad;
+    word |= code << (8 * i);
+  }
+  return word;
+}
+
+void pack_code_tile(const CodesSource& s, const IntMatrix& m, int64_t tile, uint8_t* out) {
+  const auto pad = static_cast<uint32_t>(s.mins == nullptr ? s.zero : 0);
+  const int64_t step = s.bits == 4 ? 2 * kBlockInputs : kBlockInputs;
+  uint8_t* to = out + tile * (m.padded_inputs / step) * kBlockBytes;
+  for (int64_t input = 0; input < m.padded_inputs; input += step) {
+    for (int64_t lane = 0; lane < kTile; ++lane) {
+      const int64_t output = tile * kTile + lane;
+      uint32_t word = four_codes(s, output, input, pad);
+      if (s.bits == 4) word |= four_codes(s, output, input + kBlockInputs, pad) << 4;
+      std::memcpy(to + lane * kBlockInputs, &word, sizeof(word));
+    }
+    to += kBlockBytes;
+  }
+}
+
+template <typename T>
+void pack_group_values(const T* from, int64_t source_groups, const IntMatrix& m, int64_t tile,
+                       T* to) {
+  for (int64_t group = 0; group < source_groups; ++group) {
+    for (int64_t lane = 0; lane < kTile; ++lane) {
+      const int64_t output = tile * kTile + lane;
+      if (output >= m.num_outputs) break;
+      to[(tile * m.num_groups + group) * kTile + lane] = from[output * source_groups + group];
+    }
+  }
+}
+
+// Codes of 4-bit weights must fit a nibble: they come from files.
+void check_codes(const CodesSource& s) {
+  if (s.bits != 4) return;
+  uint8_t seen = 0;
+  for (int64_t i = 0; i < s.num_outputs * s.num_inputs; ++i) seen |= s.codes[i];
+  require(seen < 16, "a 4-bit code is above 15");
+}
+
+// Checks the numbers that describe an integer matrix and works out those that follow from them.
+template <typename Source>
+IntMatrix int_sizes(const Source& s) {
+  check_shape(s.num_outputs, s.num_inputs);
+  require(s.bits == 4 || s.bits == 8, "bits must be 4 or 8");
+  require(s.group >= kSumGroup && s.group < kMaxDimension && s.group % kSumGroup == 0,
+          "group must be a multiple of 16");
+  require(s.zero >= 0 && s.zero < (1 << s.bits), "zero must be a code");
+  IntMatrix m{};
+  m.num_outputs = s.num_outputs;
+  m.num_inputs = s.num_inputs;
+  m.num_tiles = ceil_div(s.num_outputs, kTile);
+  m.padded_inputs = ceil_div(s.num_inputs, kInputPad) * kInputPad;
+  m.num_groups = ceil_div(m.padded_inputs, s.group);
+  m.group = static_cast<int32_t>(s.group);
+  m.bits = s.bits;
+  m.zero = s.zero;
+  m.scale_f16 = s.scale_f16 ? 1 : 0;
+  return m;
+}
+
+size_t code_stream_size(const IntMatrix& m) {
+  return checked_mul(static_cast<size_t>(m.num_tiles * kTile),
+                     static_cast<size_t>(m.padded_inputs)) *
+         static_cast<size_t>(m.bits) / 8;
+}
+
+size_t scale_stream_size(const IntMatrix& m) {
+  return round_up(
+      checked_mul(static_cast<size_t>(m.num_tiles * kTile), static_cast<size_t>(m.num_groups)) *
+          (m.scale_f16 != 0 ? sizeof(uint16_t) : sizeof(float)),
+      64);
+}
+
+size_t packed_size(size_t code_bytes, size_t scale_bytes, bool has_mins) {
+  return checked_add(code_bytes, checked_mul(scale_bytes, has_mins ? size_t{2} : size_t{1}));
+}
+
+template <typename T>
+void pack_float_tiles(const T* from, int64_t num_outputs, int64_t num_inputs, T* to) {
+  const int64_t num_tiles = ceil_div(num_outputs, kTile);
+  ThreadTeam::instance().run(num_tiles, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t lanes = std::min(kTile, num_outputs - tile * kTile);
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        const T* row = from + (tile * kTile + lane) * num_inputs;
+        T* column = to + tile * num_inputs * kTile + lane;
+        for (int64_t k = 0; k < num_inputs; ++k) column[k * kTile] = row[k];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+float bfloat16_to_float(uint16_t bits) {
+  const uint32_t word = static_cast<uint32_t>(bits) << 16;
+  float value = 0;
+  std::memcpy(&value, &word, sizeof(value));
+  return value;
+}
+
+float half_to_float(uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int mantissa = half & 1023;
+  float value = 0;
+  if (exponent == 31) {
+    value = mantissa == 0 ? INFINITY : NAN;
+  } else if (exponent == 0) {
+    value = std::ldexp(static_cast<float>(mantissa), -24);
+  } else {
+    value = std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+  }
+  return (half & 0x8000) != 0 ? -value : value;
+}
+
+void Matrix::allocate(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes,
+                      bool has_mins) {
+  // Kernels may prefetch past the end but load whole vectors inside: no slack is needed.
+  block_ = SlabBlock(packed_size(code_bytes, scale_bytes, has_mins));
+  lay_out(sizes, code_bytes, scale_bytes, has_mins);
+}
+
+void Matrix::lay_out(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes, bool has_mins) {
+  is_integer_ = true;
+  int_ = sizes;
+  int_.codes = block_.data();
+  int_.scales = block_.data() + code_bytes;
+  int_.mins = has_mins ? block_.data() + code_bytes + scale_bytes : nullptr;
+}
+
+std::shared_ptr<Matrix> Matrix::pack_codes(const CodesSource& s) {
+  const IntMatrix sizes = int_sizes(s);
+  check_codes(s);
+  const size_t code_bytes = code_stream_size(sizes);
+  const size_t scale_bytes = scale_stream_size(sizes);
+  std::shared_ptr<Matrix> matrix(new Matrix());
+  matrix->allocate(sizes, code_bytes, scale_bytes, s.mins != nullptr);
+  if (s.rotated) matrix->rotation_ = Rotation::of(s.num_inputs);
+  const IntMatrix& m = matrix->int_;
+  uint8_t* codes = matrix->block_.data();
+  uint8_t* scales = codes + code_bytes;
+
+  const int64_t source_groups = ceil_div(s.num_inputs, s.group);
+  const auto pack_stream = [&](const void* from, void* to, int64_t tile) {
+    if (s.scale_f16) {
+      pack_group_values(static_cast<const uint16_t*>(from), source_groups, m, tile,
+                        static_cast<uint16_t*>(to));
+    } else {
+      pack_group_values(static_cast<const float*>(from), source_groups, m, tile,
+                        static_cast<float*>(to));
+    }
+  };
+  ThreadTeam::instance().run(m.num_tiles, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      pack_code_tile(s, m, tile, codes);
+      pack_stream(s.scales, scales, tile);
+      if (s.mins != nullptr) pack_stream(s.mins, scales + scale_bytes, tile);
+    }
+  });
+  return matrix;
+}
+
+std::shared_ptr<Matrix> Matrix::copy_packed(const PackedSource& s) {
+  const IntMatrix sizes = int_sizes(s);
+  const size_t code_bytes = code_stream_size(sizes);
+  const size_t scale_bytes = scale_stream_size(sizes);
+  require(packed_size(code_bytes, scale_bytes, s.has_mins) == s.size,
+          "the packed bytes do not fit the shape");
+  std::shared_ptr<Matrix> matrix(new Matrix());
+  matrix->allocate(sizes, code_bytes, scale_bytes, s.has_mins);
+  if (s.rotated) matrix->rotation_ = Rotation::of(s.num_inputs);
+  std::memcpy(matrix->block_.data(), s.bytes, s.size);
+  return matrix;
+}
+
+std::shared_ptr<Matrix> Matrix::view_packed(const PackedSource& s,
+                                            std::shared_ptr<const void> owner) {
+  const IntMatrix sizes = int_sizes(s);
+  const size_t code_bytes = code_stream_size(sizes);
+  const size_t scale_bytes = scale_stream_size(sizes);
+  const size_t size = packed_size(code_bytes, scale_bytes, s.has_mins);
+  require(size <= s.size, "the matrix does not fit the room for it");
+  require(reinterpret_cast<uintptr_t>(s.bytes) % 64 == 0, "the packed bytes are not aligned");
+  std::shared_ptr<Matrix> matrix(new Matrix());
+  matrix->block_ = SlabBlock(std::move(owner), const_cast<uint8_t*>(s.bytes), size);
+  matrix->lay_out(sizes, code_bytes, scale_bytes, s.has_mins);
+  if (s.rotated) matrix->rotation_ = Rotation::of(s.num_inputs);
+  return matrix;
+}
+
+std::shared_ptr<Matrix> Matrix::pack_float(const FloatSource& s) {
+  check_shape(s.num_outputs, s.num_inputs);
+  std::shared_ptr<Matrix> matrix(new Matrix());
+  FloatMatrix& m = matrix->float_;
+  m.num_outputs = s.num_outputs;
+  m.num_inputs = s.num_inputs;
+  m.num_tiles = ceil_div(s.num_outputs, kTile);
+  m.kind = s.kind;
+  const size_t element = s.kind == FloatKind::kF32 ? sizeof(float) : sizeof(uint16_t);
+  matrix->block_ = SlabBlock(checked_mul(
+      checked_mul(static_cast<size_t>(m.num_tiles * kTile), static_cast<size_t>(s.num_inputs)),
+      element));
+  m.data = matrix->block_.data();
+  if (s.kind == FloatKind::kF32) {
+    pack_float_tiles(static_cast<const float*>(s.data), s.num_outputs, s.num_inputs,
+                     reinterpret_cast<float*>(matrix->block_.data()));
+  } else {
+    pack_float_tiles(static_cast<const uint16_t*>(s.data), s.num_outputs, s.num_inputs,
+                     reinterpret_cast<uint16_t*>(matrix->block_.data()));
+  }
+  return matrix;
+}
+
+const char* Matrix::kind() const {
+  if (is_integer_) return int_.bits == 4 ? "q4" : "q8";
+  switch (float_.kind) {
+    case FloatKind::kF16:
+      return "f16";
+    case FloatKind::kBf16:
+      return "bf16";
+    case FloatKind::kF32:
+      break;
+  }
+  return "f32";
+}
+
+bool Matrix::has_finite_scales() const {
+  if (!is_integer_) return true;
+  const IntMatrix& m = int_;
+  const auto first = static_cast<size_t>(static_cast<const uint8_t*>(m.scales) - m.codes);
+  const uint8_t* const bytes = block_.data() + first;
+  const size_t size = block_.size() - first;
+  // A number has not all bits of its exponent set. No early exit: the loop is a vector one.
+  if (m.scale_f16 != 0) {
+    const auto* const halves = reinterpret_cast<const uint16_t*>(bytes);
+    unsigned bad = 0;
+    for (size_t i = 0; i < size / sizeof(uint16_t); ++i) bad |= (halves[i] & 0x7C00U) == 0x7C00U;
+    return bad == 0;
+  }
+  const auto* const words = reinterpret_cast<const uint32_t*>(bytes);
+  unsigned bad = 0;
+  for (size_t i = 0; i < size / sizeof(uint32_t); ++i) {
+    bad |= (words[i] & 0x7F800000U) == 0x7F800000U;
+  }
+  return bad == 0;
+}
+
+void Matrix::unpack_row(int64_t output, float* out) const {
+  const int64_t tile = output / kTile;
+  const int64_t lane = output % kTile;
+  if (!is_integer_) {
+    const int64_t first = tile * float_.num_inputs * kTile + lane;
+    for (int64_t k = 0; k < float_.num_inputs; ++k) {
+      const int64_t i = first + k * kTile;
+      if (float_.kind == FloatKind::kF32) {
+        out[k] = static_cast<const float*>(float_.data)[i];
+      } else {
+        const uint16_t bits = static_cast<const uint16_t*>(float_.data)[i];
+        out[k] = float_.kind == FloatKind::kF16 ? half_to_float(bits) : bfloat16_to_float(bits);
+      }
+    }
+    return;
+  }
+  const IntMatrix& m = int_;
+  const auto group_value = [&](const void* values, int64_t group) {
+    const int64_t i = (tile * m.num_groups + group) * kTile + lane;
+    return m.scale_f16 != 0 ? half_to_float(static_cast<const uint16_t*>(values)[i])
+                            : static_cast<const float*>(values)[i];
+  };
+  const int64_t step = m.bits == 4 ? 2 * kBlockInputs : kBlockInputs;
+  const uint8_t* codes = m.codes + tile * (m.padded_inputs / step) * kBlockBytes;
+  float scale = 0;
+  float low = 0;
+  for (int64_t k = 0; k < m.num_inputs; ++k) {
+    if (k % m.group == 0) {
+      scale = group_value(m.scales, k / m.group);
+      low = m.mins == nullptr ? 0.0f : group_value(m.mins, k / m.group);
+    }
+    const uint8_t byte = codes[(k / step) * kBlockBytes + lane * kBlockInputs + k % kBlockInputs];
+    const bool high_nibble = m.bits == 4 && (k / kBlockInputs) % 2 == 1;
+    const int code = m.bits == 8 ? byte : (high_nibble ? byte >> 4 : byte & 15);
+    out[k] = m.mins == nullptr ? scale * static_cast<float>(code - m.zero)
+                               : scale * static_cast<float>(code) + low;
+  }
+  if (rotation_ != nullptr) rotation_->undo(out);
+}
+
+}  // namespace coli

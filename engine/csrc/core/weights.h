@@ -1,0 +1,98 @@
+// Weight matrices in the packed order the kernels read: tiles of 16 output rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/pod.h"
+#include "core/rotation.h"
+#include "core/slab.h"
+
+namespace coli {
+
+// How grouped integer weights arrive: row-major, as the checkpoint has them.
+struct CodesSource {
+  const uint8_t* codes;  // (num_outputs, num_inputs)
+  const void* scales;    // (num_outputs, ceil(num_inputs / group)), f16 or f32
+  const void* mins;      // the same shape and type, or null
+  int64_t num_outputs;
+  int64_t num_inputs;
+  int64_t group;
+  int bits;
+  int zero;
+  bool scale_f16;
+  bool rotated;  // the values are those of the rotated matrix
+};
+
+// The same weights in the packed order already: codes, scales and mins as IntMatrix has them, each
+// stream padded to 64 bytes, one after the other.
+struct PackedSource {
+  const uint8_t* bytes;
+  size_t size;
+  int64_t num_outputs;
+  int64_t num_inputs;
+  int64_t group;
+  int bits;
+  int zero;
+  bool has_mins;
+  bool scale_f16;
+  bool rotated;
+};
+
+struct FloatSource {
+  const void* data;  // (num_outputs, num_inputs)
+  int64_t num_outputs;
+  int64_t num_inputs;
+  FloatKind kind;
+};
+
+// One immutable [out, in] matrix. Shares ownership of its packed bytes.
+class Matrix {
+ public:
+  // Throw std::invalid_argument on a shape or code the layout cannot hold.
+  static std::shared_ptr<Matrix> pack_codes(const CodesSource& source);
+  static std::shared_ptr<Matrix> copy_packed(const PackedSource& source);
+  // A view of packed bytes that `owner` keeps alive and that may be filled later, and with another
+  // matrix of the same sizes while no kernel reads them. They begin at a cache line; source.size is
+  // what there is room for.
+  static std::shared_ptr<Matrix> view_packed(const PackedSource& source,
+                                             std::shared_ptr<const void> owner);
+  static std::shared_ptr<Matrix> pack_float(const FloatSource& source);
+
+  bool is_integer() const { return is_integer_; }
+  int64_t num_outputs() const { return is_integer_ ? int_.num_outputs : float_.num_outputs; }
+  int64_t num_inputs() const { return is_integer_ ? int_.num_inputs : float_.num_inputs; }
+  int64_t num_tiles() const { return is_integer_ ? int_.num_tiles : float_.num_tiles; }
+  const IntMatrix& as_int() const { return int_; }
+  const FloatMatrix& as_float() const { return float_; }
+  size_t nbytes() const { return block_.size(); }
+  const uint8_t* bytes() const { return block_.data(); }  // nbytes() of them, as packed
+  const char* kind() const;
+
+  // Not null when the values are those of the rotated matrix: activations must be rotated, too.
+  const Rotation* rotation() const { return rotation_.get(); }
+
+  // Whether every scale and minimum of an integer matrix is a number; true for float weights.
+  bool has_finite_scales() const;
+
+  // Writes the float32 values of row `output` (num_inputs of them): exact, or where the matrix is
+  // rotated those of the plain one.
+  void unpack_row(int64_t output, float* out) const;
+
+ private:
+  Matrix() = default;
+  void allocate(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes, bool has_mins);
+  void lay_out(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes, bool has_mins);
+
+  bool is_integer_ = false;
+  IntMatrix int_{};
+  FloatMatrix float_{};
+  std::shared_ptr<const Rotation> rotation_;
+  SlabBlock block_;
+};
+
+float half_to_float(uint16_t half);      // IEEE binary16, subnormals included
+float bfloat16_to_float(uint16_t bits);  // the upper half of a binary32
+
+}  // namespace coli
