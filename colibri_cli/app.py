@@ -1,0 +1,145 @@
+"""The root Typer application: finds commands by name, hands global options on to them.
+
+A command's module is imported only when it is run or when root help lists all of them. Options
+given before the command are moved behind it, so that there is one place where each is read and the
+later one wins; a command that does not know one refuses it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from colibri_cli import __version__
+from colibri_cli.discovery import command_names
+from colibri_cli.errors import UsageError
+from colibri_cli.options import GlobalOptions, takes
+from colibri_cli.termination import ClosedPipe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+
+def invoke(arguments: Sequence[str], program: str) -> int:
+    """Run one command line and return its exit code; errors are raised."""
+    result = typer.main.get_command(app).main(
+        list(arguments), prog_name=program, standalone_mode=False
+    )
+    return result if isinstance(result, int) else 0
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are modules of `colibri_cli.commands`, and those of plugins."""
+
+    _is_helping = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's private Context
+        """Return all names without importing anything, for the help those of plugins too."""
+        plugins = _plugin_commands() if self._is_helping else {}
+        return sorted([*command_names(), *plugins])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the help, for which plugins are loaded."""
+        self._is_helping = True
+        super().format_help(ctx, formatter)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        """Import and build one command; None for a name nobody has.
+
+        Plugins are loaded only for a name that is none of ours, and never to complete a line.
+        """
+        if cmd_name not in command_names():
+            return None if ctx and ctx.resilient_parsing else _plugin_commands().get(cmd_name)
+        module = importlib.import_module(f"colibri_cli.commands.{cmd_name}")
+        group = getattr(module, "app", None)
+        if isinstance(group, typer.Typer):
+            command = typer.main.get_command(group)
+            command.name = cmd_name  # the help lists it by this
+            return command
+        single = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)
+        single.command(cmd_name)(module.command)
+        return typer.main.get_command(single)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        """Run the command; a reader that went away ends it quietly."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ClosedPipe from error
+
+    def resolve_command(
+        self,
+        ctx: Any,  # noqa: ANN401
+        args: list[str],
+    ) -> tuple[str | None, Any, list[str]]:
+        """Find the command and put the options that stood before it in front of its own."""
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is None:
+            if ctx.resilient_parsing:
+                return None, None, args[1:]
+            raise _unknown_command(name)
+        return name, command, [*_leading_options(ctx, name, command), *args[1:]]
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="coli",
+    help="Run mixture-of-experts language models larger than memory.",
+    context_settings=_HELP_NAMES,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+@takes(GlobalOptions)
+def _root(options: GlobalOptions, context: typer.Context) -> None:
+    """Run mixture-of-experts language models larger than memory."""
+    if options.version:
+        typer.echo(f"coli {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _plugin_commands() -> dict[str, Any]:
+    from colibri_cli.plugin_loader import plugin_commands
+
+    return plugin_commands()
+
+
+def _unknown_command(name: str) -> UsageError:
+    known = [*command_names(), *_plugin_commands()]
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean `coli {close[0]}`?" if close else "`coli --help` lists all commands"
+    return UsageError(f"there is no command {name!r}", hint=hint)
+
+
+def _leading_options(ctx: typer.Context, name: str, command: Any) -> list[str]:  # noqa: ANN401
+    """Return the options given before the command, as arguments for it."""
+    known = {option for parameter in command.params for option in parameter.opts}
+    moved: list[str] = []
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if source is None or source.name != "COMMANDLINE" or parameter.name == "version":
+            continue
+        flag = max(parameter.opts, key=len)
+        if flag not in known:
+            raise UsageError(
+                f"`coli {name}` does not take {flag}", hint=f"see `coli {name} --help`"
+            )
+        value = ctx.params[parameter.name or ""]
+        if isinstance(value, bool):
+            moved.append(flag)
+        elif isinstance(value, int):  # counted: -v -v
+            moved += [flag] * value
+        else:
+            moved += [flag, str(value)]
+    return moved

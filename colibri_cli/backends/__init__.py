@@ -1,0 +1,1 @@
+"""Where answers come from. Commands and routes see only `base.Backend`."""

@@ -1,0 +1,1 @@
+"""The commands of a chat, one module per subject; each has a tuple `COMMANDS`."""

@@ -1,0 +1,106 @@
+"""Where the user's lines come from: plain lines here, the editor of a terminal in `editor`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from colibri_cli.chat.slash import is_open_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from colibri_cli.chat.command import Chat
+
+
+class LineInput(Protocol):
+    """One source of lines."""
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether somebody types the lines."""
+        ...
+
+    def assist(self, chat: Chat) -> None:
+        """Help whoever types with what this chat knows."""
+        ...
+
+    async def read(self, default: str = "") -> str | None:
+        """Return the next message or command; None when the user leaves.
+
+        Args:
+            default: Text to begin with, where it can be edited.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C on an empty line.
+        """
+        ...
+
+
+class PlainInput:
+    """Standard input, one message per line; a block between three quotation marks is one too.
+
+    A thread reads, so that the loop stays free and leaving never waits for another line.
+    """
+
+    is_interactive = False
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        threading.Thread(target=self._read_all, daemon=True, name="stdin").start()
+
+    def assist(self, chat: Chat) -> None:
+        """Nobody types."""
+
+    async def read(self, default: str = "") -> str | None:
+        """Return the next line or block."""
+        text = await self._lines.get()
+        while text is not None and is_open_block(text):
+            line = await self._lines.get()
+            if line is None:
+                return text
+            text = f"{text}\n{line}"
+        return text
+
+    def _read_all(self) -> None:
+        try:
+            if sys.stdin is not None:
+                for raw in sys.stdin.buffer:
+                    self._put(raw.decode("utf-8", "replace").rstrip("\r\n"))
+        except (OSError, ValueError):
+            pass
+        self._put(None)
+
+    def _put(self, line: str | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+        except RuntimeError:  # the loop has ended meanwhile
+            return
+
+
+@contextmanager
+def typing_ahead() -> Iterator[None]:
+    """Keep keys pressed while no editor is active as they are, and do not show them.
+
+    Otherwise the terminal would turn Enter into a line feed, which the editor takes for "new
+    line", and mix what is typed into an answer that is just arriving. Ctrl-C still interrupts.
+    """
+    try:
+        import termios
+    except ImportError:  # Windows consoles do not do that
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    wanted = termios.tcgetattr(descriptor)
+    wanted[0] &= ~termios.ICRNL
+    wanted[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, wanted)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,1 @@
+"""Tool-call syntaxes: one file each, found by name; all expose `SYNTAX` (see `base`)."""

@@ -1,0 +1,36 @@
+"""`coli completion SHELL`: the script that lets a shell complete command lines."""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from colibri_cli.errors import UsageError
+from colibri_cli.options import OutputOptions, takes
+from colibri_cli.settings import prepare
+
+_SHELLS = ("bash", "zsh", "fish", "powershell")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionOptions(OutputOptions):
+    """Options of `coli completion`."""
+
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")]
+
+
+@takes(CompletionOptions)
+def command(options: CompletionOptions) -> None:
+    """Print the completion script of a shell."""
+    prepare(options, "completion")
+    if options.shell not in _SHELLS:
+        raise UsageError(
+            f"there is no script for {options.shell!r}", hint=f"name one of {', '.join(_SHELLS)}"
+        )
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(
+        prog_name="coli", complete_var="_COLI_COMPLETE", shell=options.shell
+    )
+    sys.stdout.write(script.strip() + "\n")

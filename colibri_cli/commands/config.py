@@ -1,0 +1,255 @@
+"""`coli config`: every setting, where its value comes from, and changing the file."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from colibri_cli.errors import EXIT_FAILED, UsageError
+from colibri_cli.options import JsonOptions, OutputOptions, takes
+from colibri_cli.settings import config_path, editor, effective_settings, prepare, tables_of
+from colibri_protocol.settings import SETTINGS, Scope, Setting, SettingValue, nearest
+
+_SCHEMA_VERSION = 1
+_DEFAULT = "default"
+_SECRET = frozenset({"api_key"})
+_MASK = "********"
+
+app = typer.Typer(
+    name="config",
+    help="Show settings with their origin, and change the configuration file.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_For = Annotated[
+    str, typer.Option("--for", metavar="COMMAND", help="As this command would see them.")
+]
+_Key = Annotated[
+    str, typer.Argument(metavar="KEY", help="A setting, or COMMAND.SETTING for one command.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(JsonOptions, OutputOptions):
+    """Options of `coli config show`."""
+
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Also tell where each value comes from.", metavar="")
+    ] = False
+    all: Annotated[bool, typer.Option("--all", help="Also those nobody set.", metavar="")] = False
+    command: _For = "run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathOptions(OutputOptions):
+    """Options of `coli config path`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetOptions(OutputOptions):
+    """Options of `coli config get`."""
+
+    key: _Key
+    command: _For = "run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetOptions(OutputOptions):
+    """Options of `coli config set`."""
+
+    key: _Key
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Its value.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnsetOptions(OutputOptions):
+    """Options of `coli config unset`."""
+
+    key: _Key
+
+
+@app.command("show")
+@takes(ShowOptions)
+def show_command(options: ShowOptions) -> None:
+    """Show effective settings; secrets are masked."""
+    prepare(options, "config")
+    found = effective_settings(options.config, options.command)
+    rows = [
+        (name, _shown(name, resolved.value), resolved.origin)
+        for name, resolved in found.items()
+        if options.all or options.json or found.is_given(name)
+    ]
+    if options.json:
+        body = {
+            "schema_version": _SCHEMA_VERSION,
+            "file": _text(config_path(options.config)),
+            "settings": {
+                name: {"value": value, "origin": origin.kind.value, "source": origin.name or None}
+                for name, value, origin in rows
+            },
+        }
+        sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
+        return
+    if not rows:
+        sys.stderr.write("nothing is set; `--all` shows what everything is by default\n")
+        return
+    from colibri_cli.console import print_table
+
+    columns = [("setting", False), ("value", False)]
+    if options.origin:
+        columns.append(("origin", False))
+    cells = [
+        (
+            name,
+            _written(value if found.is_given(name) else None, SETTINGS[name]),
+            *([_origin(origin)] if options.origin else []),
+        )
+        for name, value, origin in rows
+    ]
+    print_table(columns, cells)
+
+
+@app.command("path")
+@takes(PathOptions)
+def path_command(options: PathOptions) -> None:
+    """Print the configuration file that counts, whether it exists or not."""
+    prepare(options, "config")
+    sys.stdout.write(f"{_file(options)}\n")
+
+
+@app.command("get")
+@takes(GetOptions)
+def get_command(options: GetOptions) -> None:
+    """Print the effective value of one setting."""
+    prepare(options, "config")
+    table, row = _setting(options.key)
+    command = options.command if table == _DEFAULT else table
+    value = effective_settings(options.config, command)[row.name].value
+    sys.stdout.write(f"{_written(_shown(row.name, value), row)}\n")
+
+
+@app.command("set")
+@takes(SetOptions)
+def set_command(options: SetOptions) -> None:
+    """Set one setting in the configuration file."""
+    table, row = _setting(options.key)
+    value = row.parse(options.value, row.name)
+    if row.name in _SECRET:
+        raise UsageError(
+            f"{row.name} is a secret and is not written into the configuration",
+            hint=f"put it into a file only you can read, and set {row.name}_file to its path",
+        )
+    from colibri_cli.config_file import set_key
+
+    path = _file(options)
+    set_key(path, table, row.name, value)
+    if not options.quiet:
+        sys.stderr.write(f"[{table}] {row.name} = {_written(value, row)} ({path})\n")
+
+
+@app.command("unset")
+@takes(UnsetOptions)
+def unset_command(options: UnsetOptions) -> None:
+    """Remove one setting from the configuration file."""
+    from colibri_cli.config_file import unset_key
+
+    table, row = _setting(options.key)
+    path = _file(options)
+    if not unset_key(path, table, row.name) and not options.quiet:
+        sys.stderr.write(f"[{table}] has no {row.name} ({path})\n")
+
+
+@app.command("check")
+@takes(PathOptions)
+def check_command(options: PathOptions) -> None:
+    """Check the configuration file: keys, types, ranges."""
+    path = config_path(options.config)
+    if path is None:
+        sys.stderr.write("there is no configuration file\n")
+        return
+    for table in tables_of(path):
+        effective_settings(options.config, table)
+    from colibri_cli.plugin_loader import load_plugins
+
+    load_plugins()
+    if not options.quiet:
+        sys.stderr.write(f"{path} is in order\n")
+
+
+@app.command("edit")
+@takes(PathOptions)
+def edit_command(options: PathOptions) -> None:
+    """Open the configuration file in your editor."""
+    from colibri_cli.errors import StoreError
+
+    path = _file(options)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    import shlex
+    import subprocess
+
+    words = shlex.split(editor())
+    try:
+        code = subprocess.run([*words, str(path)], check=False).returncode
+    except OSError as error:
+        raise UsageError(
+            f"the editor {words[0]!r} cannot be run ({error.strerror})",
+            hint="set EDITOR to a program",
+        ) from error
+    if code:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _file(options: OutputOptions) -> Path:
+    from colibri_cli.config_file import user_config_file
+
+    return config_path(options.config) or user_config_file()
+
+
+def _setting(key: str) -> tuple[str, Setting]:
+    """Return the table and the row of `SETTING` or `COMMAND.SETTING`."""
+    from colibri_cli.discovery import command_names
+
+    table, _, name = key.rpartition(".")
+    rows = {name: row for name, row in SETTINGS.items() if row.scope is not Scope.ENGINE}
+    if table and table not in {*command_names(), _DEFAULT}:
+        near = nearest(table, set(command_names()))
+        hint = f"did you mean {near}.{name}?" if near else "write SETTING or COMMAND.SETTING"
+        raise UsageError(f"there is no command {table!r} to have settings", hint=hint)
+    name = name.replace("-", "_")
+    if name not in rows:
+        near = nearest(name, rows)
+        hint = f"did you mean {near!r}?" if near else "`coli config show --all` lists them"
+        raise UsageError(f"there is no setting {name!r}", hint=hint)
+    return table or _DEFAULT, rows[name]
+
+
+def _shown(name: str, value: SettingValue) -> SettingValue:
+    return _MASK if name in _SECRET and value is not None else value
+
+
+def _written(value: SettingValue, row: Setting) -> str:
+    if value is None and row.default_text:
+        return f"({row.default_text})"
+    value = row.default if value is None else value
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _origin(origin: Any) -> str:  # noqa: ANN401 - an Origin
+    return f"{origin.kind.value} {origin.name}".strip()
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

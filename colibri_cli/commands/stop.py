@@ -1,0 +1,73 @@
+"""`coli stop`: end a running server and its engine."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from colibri_cli.errors import ServerRefused, UsageError
+from colibri_cli.options import JsonOptions, OutputOptions, takes
+from colibri_cli.settings import prepare
+
+_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopOptions(JsonOptions, OutputOptions):
+    """Options of `coli stop`."""
+
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", help="Port of the server.", min=1, max=65535)
+    ] = 8000
+    all: Annotated[bool, typer.Option("--all", help="End all servers of yours.", metavar="")] = (
+        False
+    )
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be ended.", metavar="")
+    ] = False
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="S", help="Seconds until it is killed.", min=0.0),
+    ] = 2.0
+
+
+@takes(StopOptions)
+def command(options: StopOptions) -> None:
+    """End a running server and its engine."""
+    prepare(options, "stop")
+    if not 0 <= options.timeout < 86_400:
+        raise UsageError(f"--timeout: {options.timeout} is not a number of seconds in 0..86400")
+    from colibri_cli.servers import end, engine_pids, running_servers
+
+    chosen = [s for s in running_servers() if options.all or s.port == options.port]
+    rows = []
+    for server in chosen:
+        engines = sorted(engine_pids(server.port)) if server.port is not None else []
+        try:
+            how = "would end" if options.dry_run else end(server, options.timeout)
+        except PermissionError as error:
+            raise ServerRefused(
+                f"the server {server.pid} at {server.url} belongs to another user", status=403
+            ) from error
+        rows.append({"pid": server.pid, "url": server.url, "model": server.model,
+                     "engines": engines, "outcome": how})  # fmt: skip
+    if options.json:
+        body = {"schema_version": _SCHEMA_VERSION, "servers": rows}
+        sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
+        return
+    for row in rows:
+        sys.stdout.write(f"{row['outcome']}: server {row['pid']} ({row['model']}, {row['url']})\n")
+        for pid in engines_of(row):
+            sys.stdout.write(f"{row['outcome']}: engine {pid}\n")
+    if not rows and not options.quiet:
+        where = "" if options.all else f" on port {options.port}"
+        sys.stderr.write(f"nothing runs{where}\n")
+
+
+def engines_of(row: dict[str, object]) -> list[int]:
+    """Return the engine processes of a row."""
+    engines = row["engines"]
+    assert isinstance(engines, list)
+    return engines

@@ -1,0 +1,91 @@
+"""`coli top`: a live view of a running server."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from colibri_cli.errors import ServerUnreachable, UsageError
+from colibri_cli.options import JsonOptions, OutputOptions, takes
+from colibri_cli.settings import api_key, color_choice, is_dumb_terminal, prepare
+
+if TYPE_CHECKING:
+    from colibri_cli.terminal.top_view import Figures
+
+_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopOptions(JsonOptions, OutputOptions):
+    """Options of `coli top`."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", metavar="URL", help="Of the server. Default: the one that runs here.",
+            show_default=False,
+        ),
+    ] = None  # fmt: skip
+    once: Annotated[bool, typer.Option("--once", help="Show it once, as text.", metavar="")] = False
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="S", help="Seconds between two looks.")
+    ] = 1.5
+    count: Annotated[
+        int | None,
+        typer.Option("--count", metavar="N", help="Looks, then end.", show_default=False, min=1),
+    ] = None
+
+
+@takes(TopOptions)
+def command(options: TopOptions) -> None:
+    """Watch a running server: requests, experts, where the time goes."""
+    settings = prepare(options, "top")
+    if not 0.25 <= options.interval <= 3600:
+        raise UsageError(f"--interval: {options.interval} is not a number of seconds in 0.25..3600")
+    url = options.url or _only_server()
+    figures = _fetch(url)
+    if options.json:
+        body = {"schema_version": _SCHEMA_VERSION, "url": url, **figures}
+        sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
+        return
+    from colibri_cli.console import stdout_console
+    from colibri_cli.terminal.top_view import RemoteSource, TopView
+
+    console = stdout_console()
+    has_color = (
+        color_choice(settings, is_off=options.no_color) is not False
+        and console.is_terminal
+        and not is_dumb_terminal()
+    )
+    source = RemoteSource(url)
+    source.take(figures)
+    view = TopView(source, console, has_color=has_color)
+    if options.once or not console.is_terminal or is_dumb_terminal():
+        console.print(view.render())
+        return
+    from colibri_cli.runtime import run_async
+
+    run_async(view.run(lambda: _fetch(url), options.interval, options.count))
+
+
+def _only_server() -> str:
+    from colibri_cli.servers import running_servers
+
+    found = [server for server in running_servers() if server.port is not None]
+    if not found:
+        raise ServerUnreachable(
+            "no server runs here", hint="`coli serve` starts one, or name --url"
+        )
+    if len(found) > 1:
+        urls = ", ".join(server.url for server in found)
+        raise UsageError(f"several servers run here: {urls}", hint="name one with --url")
+    return found[0].url
+
+
+def _fetch(url: str) -> "Figures":
+    from colibri_cli.servers import ask
+
+    names = ("health", "experts", "profile")
+    return {name: ask(url, f"/{name}", api_key()) for name in names}

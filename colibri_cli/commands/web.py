@@ -1,0 +1,73 @@
+"""`coli web`: `coli serve`, and the dashboard opened in a browser when the model is ready."""
+
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from colibri_cli.launch import ServeOptions, serve
+from colibri_cli.options import takes
+from colibri_cli.settings import has_display
+from colibri_cli.web_bundle import ready_bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebOptions(ServeOptions):
+    """Options of `coli web`."""
+
+    no_browser: Annotated[
+        bool,
+        typer.Option(
+            "--no-browser",
+            help="Open no browser; say where to point one.",
+            metavar="",
+            rich_help_panel="Dashboard",
+        ),
+    ] = False
+
+
+@takes(WebOptions)
+def command(options: WebOptions) -> None:
+    """Serve a model and open the dashboard in a browser."""
+
+    def say(text: str) -> None:
+        if not options.quiet:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def on_ready(url: str) -> None:
+        if options.no_browser or not has_display():
+            say(pointing_text(url))
+            return
+        # A browser may keep its starter waiting until it is closed.
+        threading.Thread(target=_open, args=(url, say), daemon=True).start()
+
+    bundle = ready_bundle(say)
+    serve(options, "web", dashboard=bundle, on_ready=on_ready)
+
+
+def _open(url: str, say: Callable[[str], None]) -> None:
+    try:
+        is_open = webbrowser.open(url)
+    except webbrowser.Error:
+        is_open = False
+    if not is_open:
+        say(pointing_text(url))
+
+
+def pointing_text(url: str) -> str:
+    """Return where to point a browser, on this machine or another."""
+    lines = [f"open {url}/ in a browser"]
+    address = urlsplit(url)
+    if address.hostname in {"127.0.0.1", "::1", "localhost"} and address.port is not None:
+        port = address.port
+        lines.append(
+            f"from another machine: ssh -L {port}:{address.hostname}:{port} THIS-MACHINE,"
+            f" then http://127.0.0.1:{port}/"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Changing the user's configuration file: one key at a time, comments kept.
+
+The file holds `[default]`, a table per command over it, `[plugins]` and `[plugins.NAME]`. What is
+written is checked first, so a file we changed can always be read.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from colibri_cli import paths
+from colibri_cli.errors import StoreError
+from colibri_protocol.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tomlkit import TOMLDocument
+
+_OWNER_ONLY: Final = 0o600
+
+
+def user_config_file() -> Path:
+    """Return where the user's configuration file is, or would be."""
+    return paths.config_dir() / "config.toml"
+
+
+def set_key(path: Path, table: str, key: str, value: object) -> None:
+    """Set one key of a table, which is made if absent.
+
+    Raises:
+        SettingsError: the file is no TOML, or has something else where the table should be.
+        StoreError: it cannot be written.
+    """
+
+    def change(document: TOMLDocument) -> None:
+        _table(document, path, table)[key] = value
+
+    _edit(path, change)
+
+
+def unset_key(path: Path, table: str, key: str) -> bool:
+    """Remove one key of a table; False if it was not there.
+
+    Raises:
+        SettingsError: the file is no TOML.
+        StoreError: it cannot be written.
+    """
+    found = False
+
+    def change(document: TOMLDocument) -> None:
+        nonlocal found
+        owner: Any = document.get(table)
+        if hasattr(owner, "keys") and key in owner:
+            found = True
+            del owner[key]
+
+    if path.is_file():
+        _edit(path, change)
+    return found
+
+
+def _table(document: TOMLDocument, path: Path, name: str) -> Any:  # noqa: ANN401 - tomlkit's
+    import tomlkit
+
+    if name not in document:
+        if document.as_string() and not document.as_string().endswith("\n\n"):
+            document.add(tomlkit.nl())
+        document.add(name, tomlkit.table())
+    table = document[name]
+    if not hasattr(table, "keys"):
+        raise SettingsError(
+            f"{path}: {name!r} is not a table", setting=name, source=str(path), hint="edit the file"
+        )
+    return table
+
+
+def _edit(path: Path, change: Callable[[TOMLDocument], None]) -> None:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        document = tomlkit.parse(text)
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{path}: is not valid TOML ({error})",
+            setting="config",
+            source=str(path),
+            hint="correct it with `coli config edit`",
+        ) from error
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    change(document)
+    _write(path, tomlkit.dumps(document))
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once; a new one is readable by its owner only, as it may hold keys."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = path.stat().st_mode & 0o777 if path.exists() else _OWNER_ONLY
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            temporary.chmod(mode)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,260 @@
+"""The two Rich consoles, progress and tables; the only module that imports Rich.
+
+Results go to standard output, everything else to standard error. Colour only on a terminal;
+Rich reads the variables that force or forbid it (`settings` sets them for our own options).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+from rich.theme import Theme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.status import Status
+
+_THEME: Final = Theme(
+    {
+        "brand": "color(37)",
+        "accent": "color(80)",
+        "marker": "color(170)",
+        "code": "color(208)",
+        "good": "color(78)",
+        "warn": "color(179)",
+        "bad": "color(203)",
+        "faint": "color(242)",
+        "markdown.code": "color(208)",
+        "markdown.h1": "bold underline color(37)",
+        "markdown.h2": "bold color(37)",
+        "markdown.h3": "color(37)",
+        "markdown.h4": "italic color(37)",
+        "markdown.block_quote": "color(242)",
+        "markdown.item.number": "bold",
+        "markdown.table.border": "color(242)",
+        "markdown.table.header": "bold",
+    }
+)
+_PLAIN_INTERVAL_S: Final = 5.0
+_NARROW: Final = 60
+
+
+@cache
+def stdout_console() -> Console:
+    """Return the console of results."""
+    return Console(theme=_THEME, highlight=False)
+
+
+@cache
+def stderr_console() -> Console:
+    """Return the console of progress, warnings and statistics."""
+    return Console(theme=_THEME, stderr=True, highlight=False)
+
+
+def print_traceback() -> None:
+    """Print the exception being handled, without local variables."""
+    stderr_console().print_exception(show_locals=False)
+
+
+def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on standard output; a column is (title, is a number).
+
+    Where standard output is no terminal nothing is wrapped or cut, whatever its width.
+    """
+    if not stdout_console().is_terminal:
+        _print_plain_table(columns, rows)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title, is_number in columns:
+        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    stdout_console().print(table)
+
+
+def print_facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and what there is to say of them on standard output, one or more lines each."""
+    width = max(len(name) for name, _ in rows)
+    console = stdout_console()
+    if not console.is_terminal:
+        sys.stdout.write("".join(f"{name:<{width}}  {text}\n" for name, text in rows))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="brand", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(Text(name), Text(text))
+    console.print(table)
+
+
+def print_checks(rows: Sequence[tuple[str, str, str, str]]) -> None:
+    """Print results on standard output: (mark, its style, name, text), one line each if it fits."""
+    console = stdout_console()
+    if not console.is_terminal:
+        width = max(len(name) for _, _, name, _ in rows)
+        lines = (f"[{mark}] {name:<{width}} {text}\n" for mark, _, name, text in rows)
+        sys.stdout.write("".join(lines))
+        return
+    if console.width < _NARROW:
+        for mark, style, name, text in rows:
+            console.print(Text(f"[{mark}] ", style=style).append(name, style="none"))
+            console.print(Text(f"  {text}"))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for mark, style, name, text in rows:
+        table.add_row(Text(f"[{mark}]", style=style), Text(name), Text(text))
+    console.print(table)
+
+
+def _print_plain_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+    lines = [[title for title, _ in columns], *(list(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, widths, columns, strict=True)
+        text = "  ".join(
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, (_, is_number) in cells
+        )
+        sys.stdout.write(text.rstrip() + "\n")
+
+
+def notice(text: str, style: str = "faint") -> None:
+    """Print one line about what is going on, on standard error."""
+    stderr_console().print(Text(text, style=style))
+
+
+@contextmanager
+def spinner(text: str) -> Iterator[Status | None]:
+    """Show that something is going on; nothing at all where standard error is no terminal."""
+    console = stderr_console()
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status(Text(text, style="faint")) as status:
+        yield status
+
+
+class Meter(Protocol):
+    """Somebody to tell how far things are."""
+
+    def update(self, done: int, total: int | None) -> None:
+        """Report bytes done, and all bytes if known."""
+        ...
+
+
+@contextmanager
+def byte_meter(title: str) -> Iterator[Meter]:
+    """Show progress in bytes on standard error: a bar, or lines where it is no terminal."""
+    console = stderr_console()
+    if not console.is_terminal:
+        yield _LineMeter(title)
+        return
+    columns = (
+        TextColumn("[faint]{task.description}"),
+        BarColumn(bar_width=None, complete_style="brand", finished_style="good"),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield _BarMeter(progress, progress.add_task(title, total=None))
+
+
+class Meters(Protocol):
+    """Several things that go on at once, each known by a key."""
+
+    def update(self, key: str, title: str, done: int, total: int | None) -> None:
+        """Report bytes of one of them; the title may change."""
+        ...
+
+
+@contextmanager
+def byte_meters() -> Iterator[Meters]:
+    """Show progress of several things on standard error: bars, or lines where it is no terminal."""
+    console = stderr_console()
+    if not console.is_terminal:
+        yield _LineMeters()
+        return
+    columns = (
+        TextColumn("[faint]{task.description}"),
+        BarColumn(bar_width=None, complete_style="brand", finished_style="good"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield _BarMeters(progress)
+
+
+class _BarMeters:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, key: str, title: str, done: int, total: int | None) -> None:
+        if key not in self._tasks:
+            self._tasks[key] = self._progress.add_task(title, total=total)
+        self._progress.update(self._tasks[key], description=title, completed=done, total=total)
+
+
+class _LineMeters:
+    """One line per interval for each key, and one when it ends; then it may begin anew."""
+
+    def __init__(self) -> None:
+        self._meters: dict[str, _LineMeter] = {}
+
+    def update(self, key: str, title: str, done: int, total: int | None) -> None:
+        meter = self._meters.get(key)
+        if meter is None or (meter.has_ended and done != total):
+            meter = self._meters[key] = _LineMeter(title)
+        meter.title = title
+        meter.update(done, total)
+
+
+class _BarMeter:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def update(self, done: int, total: int | None) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+
+
+class _LineMeter:
+    """One line at the start, at most one per interval, one at the end."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.has_ended = False
+        self._last: float | None = None
+
+    def update(self, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        is_end = total is not None and done >= total
+        is_early = self._last is not None and now - self._last < _PLAIN_INTERVAL_S
+        if self.has_ended or (is_early and not is_end):
+            return
+        self._last, self.has_ended = now, is_end
+        of = f" of {total / 1e6:.1f}" if total is not None else ""
+        sys.stderr.write(f"{self.title}: {done / 1e6:.1f}{of} MB\n")
+        sys.stderr.flush()

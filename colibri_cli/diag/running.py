@@ -1,0 +1,71 @@
+"""Running the phases on one backend, one after the other."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import TYPE_CHECKING, Final
+
+from colibri_cli.diag.asking import Asker
+from colibri_cli.diag.phases.base import Bench
+from colibri_cli.diag.report import Report
+from colibri_cli.errors import UsageError
+from colibri_protocol.errors import ColibriError
+from colibri_protocol.settings import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from colibri_cli.backends.base import Backend
+    from colibri_cli.diag.phases.base import Phase
+
+PHASES: Final = ("system", "smoke", "diagnostic", "quality", "throughput")
+FIRST: Final = PHASES[0]
+
+
+def phases_of(text: str) -> tuple[str, ...]:
+    """Return the phases of a list such as "smoke,quality", in their order; `system` always.
+
+    Raises:
+        UsageError: naming one that does not exist.
+    """
+    wanted = {word.strip() for word in text.split(",")}
+    for word in wanted.difference(PHASES):
+        near = nearest(word, set(PHASES))
+        hint = f"did you mean {near}?" if near else None
+        raise UsageError(f"--phases: there is no phase {word!r} ({', '.join(PHASES)})", hint=hint)
+    return tuple(name for name in PHASES if name in {*wanted, FIRST})
+
+
+async def run_phases(
+    backend: Backend, phases: Sequence[str], tell: Callable[[str], None]
+) -> Report:
+    """Open the backend, run the phases and close it.
+
+    Raises:
+        ColibriError: the model cannot be opened; later errors stand in the report.
+    """
+    report = Report()
+    tell("loading the model")
+    began = time.monotonic()
+    try:
+        await backend.open()
+        load_s = time.monotonic() - began
+        card = (await backend.models())[0]
+        bench = Bench(backend, card, Asker(backend, card), load_s, tell)
+        for name in phases:
+            await _run(name, bench, report)
+    finally:
+        await backend.close()
+    return report
+
+
+async def _run(name: str, bench: Bench, report: Report) -> None:
+    run: Phase = importlib.import_module(f"colibri_cli.diag.phases.{name}").run
+    began = time.monotonic()
+    try:
+        report.phases[name] = await run(bench)
+    except ColibriError as error:  # the others may still tell something
+        report.errors[name] = error.message
+    finally:
+        report.seconds[name] = time.monotonic() - began

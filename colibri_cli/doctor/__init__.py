@@ -1,0 +1,1 @@
+"""The read-only health check: model, machine, installation; no weights are read."""

@@ -1,0 +1,1 @@
+"""The HTTP side: vendor dialects over one neutral kind of request."""

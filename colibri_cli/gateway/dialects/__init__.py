@@ -1,0 +1,1 @@
+"""One module per vendor's JSON: requests in, answers and streams out. No sockets, no engine."""

@@ -1,0 +1,1 @@
+"""One module per endpoint: `ROUTES`, and handlers that join a dialect with a running turn."""

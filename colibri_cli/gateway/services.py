@@ -1,0 +1,67 @@
+"""What the routes work with: one object, built by `coli serve`, handed to every handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from colibri_cli.gateway.dialects.responses_store import ResponseStore
+from colibri_cli.gateway.statistics import TurnStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from colibri_cli.backends.base import Backend
+    from colibri_cli.gateway.slots import SlotChooser
+    from colibri_cli.supervisor.admission import GenerationScheduler
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Effective settings that shape answers.
+
+    Args:
+        model_id: The served name.
+        aliases: Other names that mean the served model.
+        max_tokens: Cap on generated tokens of one answer.
+        temperature: For requests that name none.
+        top_p: For requests that name none.
+        thinking: Reasoning is on when the client says nothing.
+        kv_slots: Independent contexts of the engine.
+        max_queue: Requests that may wait.
+        queue_timeout_s: Longest wait.
+        keepalive_s: Silence after which a stream gets a sign of life.
+        has_visible_keepalive: In chat completions that is a dot of reasoning.
+        has_keys: At least one API key is configured.
+        created: Unix seconds of the server's start.
+        dashboard: Directory of the built page, or None.
+    """
+
+    model_id: str
+    aliases: tuple[str, ...] = ()
+    max_tokens: int = 1024
+    temperature: float = 0.7
+    top_p: float = 0.9
+    thinking: bool = False
+    kv_slots: int = 1
+    max_queue: int = 8
+    queue_timeout_s: float = 300.0
+    keepalive_s: float = 10.0
+    has_visible_keepalive: bool = False
+    has_keys: bool = False
+    created: int = 0
+    dashboard: Path | None = None
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything a handler may use."""
+
+    backend: Backend
+    scheduler: GenerationScheduler
+    slots: SlotChooser
+    settings: ServeSettings
+    counters: Mapping[str, int] = field(default_factory=dict)
+    statistics: TurnStatistics = field(default_factory=TurnStatistics)
+    responses: ResponseStore = field(default_factory=ResponseStore)

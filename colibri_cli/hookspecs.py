@@ -1,0 +1,62 @@
+"""The hooks: where plugins can add something. A plugin implements those it needs.
+
+A hook gets its arguments by name, so a later version may add some. Bundled plugins use the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import typer
+
+    from colibri_cli.plugin_types import (
+        RegisterChatCommand,
+        RegisterCheck,
+        RegisterRoute,
+        RegisterSetting,
+        RegisterSink,
+    )
+
+PROJECT = "colibri"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def register_commands(app: typer.Typer) -> None:
+    """Add commands or groups of commands to an empty application."""
+
+
+@hookspec
+def register_settings(register: RegisterSetting) -> None:
+    """Declare keys of the table `[plugins.NAME]` in the configuration file."""
+
+
+@hookspec
+def configure(values: Mapping[str, str | float | bool]) -> None:
+    """Take the values of the declared keys; called once, before anything is used."""
+
+
+@hookspec
+def register_doctor_checks(register: RegisterCheck) -> None:
+    """Add checks to `coli doctor`."""
+
+
+@hookspec
+def register_chat_commands(register: RegisterChatCommand) -> None:
+    """Add commands to `coli chat`."""
+
+
+@hookspec
+def register_routes(register: RegisterRoute) -> None:
+    """Add HTTP routes to `coli serve`."""
+
+
+@hookspec
+def register_telemetry_sinks(register: RegisterSink) -> None:
+    """Take the figures of a running `coli serve`."""

@@ -1,0 +1,295 @@
+"""Starting a server from the command line: its options, and how they become a run.
+
+`coli serve` and `coli web` are this, the latter with a browser.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from colibri_cli.errors import ModelNotGiven, UsageError
+from colibri_cli.options import EngineOptions, OutputOptions, setting
+from colibri_cli.settings import color_choice, is_dumb_terminal, prepare
+from colibri_protocol.errors import SettingsError
+from colibri_protocol.settings import ResolvedSettings
+
+if TYPE_CHECKING:
+    from colibri_cli.backends.base import ModelCard
+    from colibri_cli.backends.native import NativeBackend
+    from colibri_cli.gateway.limits import Limits
+    from colibri_cli.gateway.listeners import Address
+    from colibri_cli.gateway.server import ServerOptions
+    from colibri_cli.gateway.services import ServeSettings
+    from colibri_cli.supervisor.lifecycle import EngineState
+
+_MAX_TOKENS = 1024
+_TEMPERATURE = 0.7  # where neither client nor settings name one
+_TOP_P = 0.9
+_PATIENCE_S = 10.0  # of requests, with an engine that is being restarted
+_SINGLE_SLOT_FAMILIES = ("inkling", "kimi", "deepseek_v4", "olmoe", "qwen3")
+
+_NETWORK = "Network"
+_ACCESS = "Access"
+_QUEUE = "Requests"
+_LOGS = "Logs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(EngineOptions, OutputOptions):
+    """Options of commands that start a server."""
+
+    host: Annotated[str | None, setting("host", _NETWORK)] = None
+    port: Annotated[str | None, setting("port", _NETWORK)] = None
+    uds: Annotated[str | None, setting("uds", _NETWORK)] = None
+    allowed_hosts: Annotated[list[str] | None, setting("allowed_hosts", _ACCESS)] = None
+    cors_origins: Annotated[list[str] | None, setting("cors_origins", _ACCESS)] = None
+    api_key: Annotated[str | None, setting("api_key", _ACCESS)] = None
+    api_key_file: Annotated[str | None, setting("api_key_file", _ACCESS)] = None
+    model_id: Annotated[str | None, setting("model_id", _QUEUE)] = None
+    model_aliases: Annotated[list[str] | None, setting("model_aliases", _QUEUE)] = None
+    kv_slots: Annotated[str | None, setting("kv_slots", _QUEUE)] = None
+    max_queue: Annotated[str | None, setting("max_queue", _QUEUE)] = None
+    queue_timeout: Annotated[str | None, setting("queue_timeout", _QUEUE)] = None
+    max_tokens: Annotated[str | None, setting("max_tokens", _QUEUE)] = None
+    temperature: Annotated[str | None, setting("temperature", _QUEUE)] = None
+    top_p: Annotated[str | None, setting("top_p", _QUEUE)] = None
+    think: Annotated[bool | None, setting("think", _QUEUE)] = None
+    max_body_mib: Annotated[str | None, setting("max_body_mib", _QUEUE)] = None
+    drain_timeout: Annotated[str | None, setting("drain_timeout", _QUEUE)] = None
+    access_log: Annotated[bool | None, setting("access_log", _LOGS)] = None
+    log_format: Annotated[str | None, setting("log_format", _LOGS)] = None
+    log_file: Annotated[str | None, setting("log_file", _LOGS)] = None
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Plain lines instead of the live panel.",
+            metavar="",
+            rich_help_panel=_LOGS,
+        ),
+    ] = False
+
+    def flags(self) -> dict[str, object]:
+        """Return the values given for settings; repeated flags become one list."""
+        return {
+            **super().flags(),
+            "cors_origins": ",".join(self.cors_origins or ()) or None,
+            "model_aliases": ",".join(self.model_aliases or ()) or None,
+            "allowed_hosts": None,  # they add to the variable, see `_allowed_hosts`
+        }
+
+
+def serve(
+    options: ServeOptions,
+    command: str,
+    *,
+    dashboard: Path | None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until the end.
+
+    Args:
+        options: Those of the command.
+        command: Its name, also of its table in the configuration file.
+        dashboard: Folder of the built page.
+        on_ready: Called with the server's URL when the model is loaded.
+    """
+    settings = prepare(options, command)
+    if settings.text("model") is None:
+        raise ModelNotGiven
+    has_panel = _has_panel(options)
+    _configure_access_log(settings, has_panel=has_panel)
+    from colibri_cli.runtime import run_async
+
+    serving = _serving(options, settings, dashboard, on_ready, has_panel=has_panel)
+    run_async(serving)
+
+
+async def _serving(
+    options: ServeOptions,
+    settings: ResolvedSettings,
+    dashboard: Path | None,
+    tell_ready: Callable[[str], None] | None,
+    *,
+    has_panel: bool,
+) -> None:
+    from colibri_cli.gateway.extensions import route_of, run_with_sinks
+    from colibri_cli.gateway.serving import ServePlan, ServerRun
+    from colibri_cli.gateway.serving_text import bound_text, ready_text
+    from colibri_cli.plugin_loader import plugin_routes, plugin_sinks
+
+    server_options = _server_options(options, settings)
+    serve_settings = _serve_settings(settings, dashboard, has_keys=bool(server_options.keys))
+
+    def say(text: str) -> None:
+        if not options.quiet:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    def on_ready(run: ServerRun, card: "ModelCard") -> None:
+        say(ready_text(run, card))
+        if tell_ready is not None:
+            tell_ready(run.url)
+
+    plan = ServePlan(
+        options=server_options,
+        settings=serve_settings,
+        drain_s=settings.number("drain_timeout") or 0.0,
+        on_bound=lambda run: say(bound_text(run)),
+        on_ready=on_ready,
+        extra_routes=tuple(map(route_of, plugin_routes())),
+    )
+    run = ServerRun(_backend_maker(settings), plan)
+    if not has_panel:
+        await run_with_sinks(run, plugin_sinks())
+        return
+    from colibri_cli.terminal.serve_panel import ServePanel
+
+    has_color = color_choice(settings, is_off=options.no_color) is not False
+    async with ServePanel(run, has_color=has_color):
+        await run_with_sinks(run, plugin_sinks())
+
+
+def _has_panel(options: ServeOptions) -> bool:
+    if options.plain or options.quiet or options.verbose or is_dumb_terminal():
+        return False
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _configure_access_log(settings: ResolvedSettings, *, has_panel: bool) -> None:
+    """Send request lines and log lines where the settings want them."""
+    from colibri_cli.gateway.access_log import LOGGER_NAME
+    from colibri_cli.logs import add_log_file
+
+    log_file = settings.text("log_file")
+    wanted = settings.switch("access_log")
+    is_on = wanted if wanted is not None else (log_file is not None or not has_panel)
+    logging.getLogger(LOGGER_NAME).setLevel(logging.INFO if is_on else logging.WARNING)
+    if log_file is None:
+        return
+    try:
+        add_log_file(Path(log_file).expanduser())
+    except OSError as error:
+        raise SettingsError(
+            f"the log file {log_file} cannot be written ({error.strerror})",
+            setting="log_file",
+            source="--log-file",
+            hint="name a file in a folder that exists and is yours",
+        ) from error
+
+
+def _backend_maker(
+    settings: ResolvedSettings,
+) -> "Callable[[Callable[[EngineState], None]], NativeBackend]":
+    from colibri_cli.backends.opening import native_backend
+    from colibri_cli.supervisor.spawn import engine_family
+
+    def make(on_state: "Callable[[EngineState], None]") -> "NativeBackend":
+        num_slots = settings.integer("kv_slots") or 1
+        limits = {"kv_slots": num_slots}
+        if not settings.is_given("max_tokens"):
+            limits["max_tokens"] = _MAX_TOKENS
+        backend = native_backend(
+            settings, restarts=True, patience_s=_PATIENCE_S, extra=limits, on_state=on_state
+        )
+        launch = backend.supervisor.launch
+        family = engine_family(launch.model_path)
+        if not launch.is_native and num_slots > 1 and family in _SINGLE_SLOT_FAMILIES:
+            raise UsageError(
+                f"an engine of the family {family} has one slot, not {num_slots}",
+                hint="leave out --kv-slots",
+            )
+        return backend
+
+    return make
+
+
+def _serve_settings(
+    settings: ResolvedSettings, dashboard: Path | None, *, has_keys: bool
+) -> "ServeSettings":
+    from colibri_cli.gateway.services import ServeSettings
+
+    return ServeSettings(
+        model_id=settings.text("model_id") or "",
+        aliases=_words(settings.text("model_aliases")),
+        max_tokens=settings.integer("max_tokens") or _MAX_TOKENS,
+        temperature=_number(settings, "temperature", _TEMPERATURE),
+        top_p=_number(settings, "top_p", _TOP_P),
+        thinking=settings.switch("think") is True,
+        has_visible_keepalive=settings.switch("visible_keepalive") is True,
+        kv_slots=settings.integer("kv_slots") or 1,
+        max_queue=settings.integer("max_queue") or 0,
+        queue_timeout_s=_number(settings, "queue_timeout", 300.0),
+        has_keys=has_keys,
+        created=int(time.time()),
+        dashboard=dashboard,
+    )
+
+
+def _server_options(options: ServeOptions, settings: ResolvedSettings) -> "ServerOptions":
+    from colibri_cli.gateway.auth import load_keys
+    from colibri_cli.gateway.server import ServerOptions
+
+    key_file = settings.text("api_key_file")
+    return ServerOptions(
+        addresses=_addresses(settings),
+        keys=load_keys(
+            settings.text("api_key"), None if key_file is None else Path(key_file).expanduser()
+        ),
+        allowed_hosts=_allowed_hosts(options, settings),
+        cors_origins=_words(settings.text("cors_origins")) or None,
+        limits=_limits(settings),
+        may_be_exposed=settings.switch("allow_insecure_bind") is True,
+        has_json_log=settings.text("log_format") == "json",
+    )
+
+
+def _addresses(settings: ResolvedSettings) -> "tuple[Address, ...]":
+    from colibri_cli.gateway.listeners import TcpAddress, UnixAddress
+
+    socket = settings.text("uds")
+    host, port = settings.text("host") or "127.0.0.1", settings.integer("port")
+    tcp = TcpAddress(host, 8000 if port is None else port)
+    if socket is None:
+        return (tcp,)
+    unix = UnixAddress(Path(socket).expanduser())
+    return (unix, tcp) if settings.is_given("host") or settings.is_given("port") else (unix,)
+
+
+def _limits(settings: ResolvedSettings) -> "Limits":
+    from colibri_cli.gateway.limits import Limits
+
+    usual = Limits()
+    needed = (settings.integer("kv_slots") or 1) + (settings.integer("max_queue") or 0) + 8
+    per_address = settings.integer("max_connections_per_ip")
+    deadline = _number(settings, "read_deadline", usual.head_s)
+    return replace(
+        usual,
+        max_body_bytes=(settings.integer("max_body_mib") or 4) * 1024 * 1024,
+        max_connections=settings.integer("max_connections") or usual.max_connections,
+        max_connections_per_address=per_address or max(usual.max_connections_per_address, needed),
+        is_loopback_exempt=per_address is None,
+        head_s=deadline,
+        body_s=deadline,
+        idle_s=deadline,
+    )
+
+
+def _allowed_hosts(options: ServeOptions, settings: ResolvedSettings) -> tuple[str, ...]:
+    from_flags = [word for text in options.allowed_hosts or () for word in _words(text)]
+    return (*_words(settings.text("allowed_hosts")), *from_flags)
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word for part in (text or "").split(",") if (word := part.strip()))
+
+
+def _number(settings: ResolvedSettings, name: str, default: float) -> float:
+    value = settings.number(name)
+    return default if value is None else value

@@ -1,0 +1,55 @@
+"""Logging of the command line: human lines on standard error, levels by `-v`.
+
+The engine's own lines come through the logger `colibri_cli.engine`; its errors, warnings and
+notices are shown at any verbosity. Prompts and answers have loggers of their own, which no
+verbosity turns on: they hold what people said.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENGINE_LOGGER: Final = "colibri_cli.engine"
+ANSWER_LOGGER: Final = "colibri_cli.content.answers"
+PROMPT_LOGGER: Final = "colibri_cli.content.prompts"
+NOTICE: Final = 25  # what the engine wants seen, and that is no warning
+_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+def configure_logs(verbosity: int, content: int = 0) -> None:
+    """Set up logging.
+
+    Args:
+        verbosity: 0 warnings, 1 information and all engine lines, 2 everything but content. The
+            engine's lines are kept for crash reports in any case.
+        content: 1 answers, 2 prompts too.
+    """
+    for needed, name in enumerate((ANSWER_LOGGER, PROMPT_LOGGER), 1):
+        level = logging.DEBUG if content >= needed else logging.WARNING
+        logging.getLogger(name).setLevel(level)
+    root = logging.getLogger("colibri_cli")
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
+    root.setLevel(level)
+    root.propagate = False
+    logging.addLevelName(NOTICE, "NOTICE")
+    logging.getLogger(ENGINE_LOGGER).setLevel(min(level, NOTICE))
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
+    root.addHandler(handler)
+
+
+def add_log_file(path: Path) -> None:
+    """Write everything that is logged into a file too; it is appended to.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(_FORMAT, "%Y-%m-%d %H:%M:%S"))
+    logging.getLogger("colibri_cli").addHandler(handler)

@@ -1,0 +1,161 @@
+"""Process entry of `coli`: `--version` at once, everything else through `colibri_cli.app`.
+
+Owns what the shell sees: exit codes, one-line errors, closed pipes, Ctrl-C and SIGTERM. Imports
+nothing heavy, so that `coli --version` answers before Typer is loaded.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING
+
+from colibri_cli import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from colibri_protocol.errors import ColibriError
+
+PROGRAM = "coli"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one `coli` command line and return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        sys.stdout.write(f"{PROGRAM} {__version__}\n")
+        return 0
+    return _guarded(arguments)
+
+
+def _guarded(arguments: list[str]) -> int:
+    from colibri_cli import errors
+    from colibri_cli.termination import ClosedPipe, Terminated
+
+    _tolerate_narrow_encodings()
+    _raise_on_end_signals()
+    try:
+        exit_code = _run(arguments)
+        sys.stdout.flush()
+    except (BrokenPipeError, ClosedPipe):
+        _silence_closed_streams()
+        return errors.EXIT_CLOSED_PIPE
+    except KeyboardInterrupt:
+        return errors.EXIT_INTERRUPTED
+    except Terminated:
+        return errors.EXIT_TERMINATED
+    return exit_code
+
+
+def _run(arguments: list[str]) -> int:
+    from typer import TyperException
+
+    from colibri_cli.app import invoke
+    from colibri_cli.errors import EXIT_USAGE, UsageError, outcome_of
+    from colibri_cli.settings import wants_traceback
+    from colibri_protocol.errors import ColibriError
+
+    try:
+        return invoke(arguments, PROGRAM)
+    except TyperException as error:  # Typer's own: unknown option, wrong value, missing argument
+        problem: ColibriError = UsageError(
+            _first_line(error.format_message()), hint=_help_hint(error)
+        )
+        _report(problem, arguments)
+        return EXIT_USAGE
+    except ColibriError as error:
+        if wants_traceback(arguments):
+            _print_traceback()
+        _report(error, arguments)
+        return outcome_of(error).exit_code
+    except Exception as error:  # noqa: BLE001 - the command main: whatever is left is one line
+        if wants_traceback(arguments):
+            _print_traceback()
+        problem = ColibriError(
+            f"unexpected {type(error).__name__}: {_first_line(str(error)) or 'no details'}",
+            code="internal_error",
+            hint="run again with --debug to see where",
+        )
+        _report(problem, arguments)
+        return outcome_of(problem).exit_code
+
+
+def _tolerate_narrow_encodings() -> None:
+    """Write "?" where a stream cannot encode a character, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            if sys.platform == "win32":
+                stream.reconfigure(encoding="utf-8")
+            elif stream.errors in {"strict", "surrogateescape"}:  # the latter in the C locale
+                stream.reconfigure(errors="replace")
+
+
+def _raise_on_end_signals() -> None:
+    """Let SIGTERM and SIGHUP unwind the program, so that children and files are cleaned up."""
+    import signal
+
+    from colibri_cli.termination import Terminated
+
+    def end(number: int, _frame: object) -> None:
+        raise Terminated(signal.Signals(number).name)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            try:
+                signal.signal(number, end)
+            except ValueError:  # not the main thread, as in some tests
+                return
+
+
+def _report(error: ColibriError, arguments: list[str]) -> None:
+    """Write what happened and what to do on stderr; JSON when `--json` was asked for."""
+    if "--json" in arguments:
+        import json
+
+        body = {"code": error.code, "message": error.message, "hint": error.hint}
+        _write_error(json.dumps({"error": body}, ensure_ascii=False))
+        return
+    _write_error(f"{PROGRAM}: {error.message}")
+    for line in getattr(error, "stderr_tail", ()):
+        _write_error(f"  | {line}")
+    if error.hint:
+        _write_error(f"  {error.hint}")
+
+
+def _write_error(line: str) -> None:
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except (BrokenPipeError, ValueError):  # nobody listens; the exit code still tells
+        _silence_closed_streams()
+
+
+def _help_hint(error: object) -> str:
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", PROGRAM)
+    return f"see `{path} --help`"
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _print_traceback() -> None:
+    from colibri_cli.console import print_traceback
+
+    print_traceback()
+
+
+def _silence_closed_streams() -> None:
+    """Point closed standard streams at the null device, so that exit flushes raise nothing."""
+    import os
+
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (BrokenPipeError, ValueError):
+            os.dup2(null, stream.fileno())
+    os.close(null)

@@ -1,0 +1,1 @@
+"""Models on this machine: where pulled ones live, how names become paths, how they get here."""

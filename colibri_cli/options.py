@@ -1,0 +1,209 @@
+"""Options of commands: declared once as dataclass fields, grouped, taken as one object.
+
+An option that is a setting gets its flags and help from the settings table and arrives as text (or
+None); `settings` turns it into a value together with environment and configuration file.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from colibri_protocol.settings import SETTINGS, Kind, Setting
+
+_METAVARS = {
+    Kind.TEXT: "TEXT",
+    Kind.PATH: "PATH",
+    Kind.INTEGER: "N",
+    Kind.NUMBER: "X",
+}
+
+
+def setting(name: str, panel: str) -> Any:  # noqa: ANN401 - Typer's own option object
+    """Return the Typer option of a row of the settings table."""
+    row = SETTINGS[name]
+    if row.kind is Kind.SWITCH:
+        flag = row.flags[0]
+        return typer.Option(
+            f"{flag}/--no-{flag.removeprefix('--')}",
+            help=help_of(row),
+            metavar="",
+            show_default=False,
+            rich_help_panel=panel,
+        )
+    return typer.Option(
+        *row.flags,
+        autocompletion=_model_names if name == "model" else None,
+        help=help_of(row),
+        metavar="|".join(row.choices) or _METAVARS.get(row.kind, "TEXT"),
+        show_default=False,
+        rich_help_panel=panel,
+    )
+
+
+def _model_names(incomplete: str) -> list[str]:
+    """Return pulled models, to complete a name."""
+    from colibri_cli.model_store.store import list_models
+
+    return [model.name for model in list_models() if model.name.startswith(incomplete)]
+
+
+def takes(options_class: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function of one options object into one that Typer can read the options from.
+
+    A second parameter of the function, if it has one, gets Typer's context.
+    """
+
+    def decorate(body: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(options_class, include_extras=True)
+        parameters = [
+            inspect.Parameter(
+                entry.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if entry.default is MISSING else entry.default,
+                annotation=hints[entry.name],
+            )
+            for entry in fields(options_class)
+        ]
+        wants_context = len(inspect.signature(body).parameters) > 1
+        if wants_context:
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter("typer_context", keyword, annotation=typer.Context))
+
+        @wraps(body)
+        def command(**values: Any) -> None:  # noqa: ANN401 - whatever the options are
+            context = (values.pop("typer_context"),) if wants_context else ()
+            body(options_class(**values), *context)
+
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        return command
+
+    return decorate
+
+
+def help_of(row: Setting) -> str:
+    """Return the help text with variables and default."""
+    notes = []
+    if row.env:
+        notes.append(f"Variable: {', '.join(row.env)}.")
+    default = row.default_text or (
+        "" if row.default is None or row.kind is Kind.SWITCH else str(row.default)
+    )
+    if default:
+        notes.append(f"Default: {default}.")
+    return " ".join([row.help, *notes])
+
+
+_OUTPUT = "Output"
+_MODEL = "Model and engine"
+_SAMPLING = "Sampling"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Options every command has."""
+
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Only results and errors.", metavar="", rich_help_panel=_OUTPUT
+        ),
+    ] = False
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            metavar="",
+            help="Say more on standard error; twice for everything.",
+            rich_help_panel=_OUTPUT,
+            show_default=False,
+        ),
+    ] = 0
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Use no colour.", metavar="", rich_help_panel=_OUTPUT)
+    ] = False
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help=help_of(SETTINGS["debug"]), metavar="", rich_help_panel=_OUTPUT
+        ),
+    ] = False
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Configuration file to read instead of the usual ones.",
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None
+
+    def flags(self) -> dict[str, object]:
+        """Return the values given for settings, by setting name."""
+        given = {e.name: getattr(self, e.name) for e in fields(self) if e.name in SETTINGS}
+        return {**given, "debug": 1 if self.debug else None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOptions:
+    """For commands whose result can be one JSON document."""
+
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON document on standard output.",
+            metavar="",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Which model runs, and how its engine is started."""
+
+    model: Annotated[str | None, setting("model", _MODEL)] = None
+    ctx: Annotated[str | None, setting("ctx", _MODEL)] = None
+    numerics: Annotated[str | None, setting("numerics", _MODEL)] = None
+    num_threads: Annotated[str | None, setting("num_threads", _MODEL)] = None
+    experts_per_token: Annotated[str | None, setting("experts_per_token", _MODEL)] = None
+    engine_bin: Annotated[str | None, setting("engine_bin", _MODEL)] = None
+    ram_gb: Annotated[str | None, setting("ram_gb", _MODEL)] = None
+    cap: Annotated[str | None, setting("cap", _MODEL)] = None
+    auto_tier: Annotated[bool | None, setting("auto_tier", _MODEL)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How tokens are chosen."""
+
+    max_tokens: Annotated[str | None, setting("max_tokens", _SAMPLING)] = None
+    temperature: Annotated[str | None, setting("temperature", _SAMPLING)] = None
+    top_p: Annotated[str | None, setting("top_p", _SAMPLING)] = None
+    top_k: Annotated[str | None, setting("top_k", _SAMPLING)] = None
+    min_p: Annotated[str | None, setting("min_p", _SAMPLING)] = None
+    repetition_penalty: Annotated[str | None, setting("repetition_penalty", _SAMPLING)] = None
+    frequency_penalty: Annotated[str | None, setting("frequency_penalty", _SAMPLING)] = None
+    presence_penalty: Annotated[str | None, setting("presence_penalty", _SAMPLING)] = None
+    seed: Annotated[str | None, setting("seed", _SAMPLING)] = None
+    think: Annotated[bool | None, setting("think", _SAMPLING)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
+    """What may also stand before the command."""
+
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print name and version.", metavar="", rich_help_panel=_OUTPUT
+        ),
+    ] = False

@@ -1,0 +1,86 @@
+"""Everything a plugin may import of coli: what is listed here stays, the rest may change."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from colibri_cli.chat.command import Candidate, Chat, ChatCommand
+from colibri_cli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, ModelNotGiven, UsageError
+from colibri_cli.hookspecs import hookimpl
+from colibri_cli.model_store.store import exclusive, locate_model
+from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
+from colibri_cli.plugin_types import (
+    API_VERSION,
+    CheckContext,
+    CheckResult,
+    CheckStatus,
+    DoctorCheck,
+    RegisterChatCommand,
+    RegisterCheck,
+    RegisterRoute,
+    RegisterSetting,
+    RegisterSink,
+    RouteHandler,
+    RouteRequest,
+    TelemetrySink,
+)
+from colibri_cli.settings import effective_settings, prepare
+from colibri_protocol.errors import ColibriError
+from colibri_protocol.settings import ResolvedSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = [
+    "API_VERSION",
+    "EXIT_FAILED",
+    "EXIT_OK",
+    "EXIT_USAGE",
+    "Candidate",
+    "Chat",
+    "ChatCommand",
+    "CheckContext",
+    "CheckResult",
+    "CheckStatus",
+    "ColibriError",
+    "DoctorCheck",
+    "EngineOptions",
+    "JsonOptions",
+    "ModelNotGiven",
+    "OutputOptions",
+    "RegisterChatCommand",
+    "RegisterCheck",
+    "RegisterRoute",
+    "RegisterSetting",
+    "RegisterSink",
+    "ResolvedSettings",
+    "RouteHandler",
+    "RouteRequest",
+    "TelemetrySink",
+    "UsageError",
+    "effective_settings",
+    "exclusive",
+    "hookimpl",
+    "locate_model",
+    "prepare",
+    "progress",
+    "show_table",
+    "takes",
+]
+
+
+def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on standard output; a column is (title, is a number)."""
+    from colibri_cli.console import print_table
+
+    print_table(columns, rows)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show progress in bytes on standard error; give it (what, done, in all)."""
+    from colibri_cli.console import byte_meters
+
+    with byte_meters() as meters:
+        yield lambda what, done, total: meters.update(what, what, done, total)

@@ -1,0 +1,156 @@
+"""`coli bench quality`: tasks decided by log-likelihood, and comparing two runs."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from colibri_cli.errors import EXIT_FAILED, UsageError
+from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions
+from colibri_cli.settings import prepare
+
+_SCHEMA_VERSION = 1
+_MAX_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class QualityOptions(EngineOptions, JsonOptions, OutputOptions):
+    """Options of `coli bench quality`."""
+
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TASK]...",
+            help="`smoke`, or NAME for the file NAME.jsonl in --data."
+            " Default: hellaswag, arc_challenge, mmlu.",
+            show_default=False,
+        ),
+    ] = None
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Folder of tasks. Default: bench in the user's cache.",
+            show_default=False,
+        ),
+    ] = None  # fmt: skip
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", help="Most questions of a task.", min=1)
+    ] = 40
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Keep results as they come; a second run goes on.",
+            show_default=False,
+        ),
+    ] = None  # fmt: skip
+    no_start: Annotated[
+        bool, typer.Option("--no-start", help="Without the model's start tokens.", metavar="")
+    ] = False
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare", metavar="A B", help="Compare two documents of --json; nothing is run.",
+            show_default=False,
+        ),
+    ] = None  # fmt: skip
+
+
+def run(options: QualityOptions) -> None:
+    """Score tasks, or compare two reports."""
+    settings = prepare(options, "bench")
+    if options.compare is not None:
+        _compare(options, *map(Path, options.compare))
+        return
+    from colibri_cli.backends.opening import native_backend
+    from colibri_cli.paths import cache_dir
+    from colibri_cli.quality.running import run_tasks
+    from colibri_cli.quality.tasks import USUAL, load_task
+    from colibri_cli.runtime import run_async
+
+    backend = native_backend(settings, extra={"kv_save": 0, "usage_save": 0})
+    data = cache_dir() / "bench" if options.data is None else Path(options.data).expanduser()
+    found = {
+        name: load_task(name, data, options.limit) for name in dict.fromkeys(options.tasks or USUAL)
+    }
+    for name in (name for name, items in found.items() if not items):
+        sys.stderr.write(f"coli: the task {name} is left out: there is no {data / name}.jsonl\n")
+    tasks = {name: items for name, items in found.items() if items}
+    if not tasks:
+        sys.stderr.write("coli: no task is left; `smoke` needs no data\n")
+        raise typer.Exit(EXIT_FAILED)
+
+    def tell(task: str, done: int, total: int) -> None:
+        if not options.quiet and (done % 5 == 0 or done == total):
+            sys.stderr.write(f"{task}: {done} of {total}\n")
+            sys.stderr.flush()
+
+    out = None if options.out is None else Path(options.out).expanduser()
+    report = run_async(run_tasks(backend, tasks, out, tell, has_start=not options.no_start))
+    if options.json:
+        sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
+        return
+    _show(report)
+
+
+def _show(report: dict[str, Any]) -> None:
+    from colibri_cli.console import print_table
+
+    columns = [("task", False), ("n", True), ("acc", True), ("95 %", False)]
+    rows = [
+        (
+            row["task"], str(row["n"]), f"{row['acc']:.1f}", _interval(row["acc_interval"]),
+            f"{row['acc_norm']:.1f}", _interval(row["acc_norm_interval"]),
+        )
+        for row in report["tasks"]
+    ]  # fmt: skip
+    print_table([*columns, ("acc_norm", True), ("95 %", False)], rows)
+    start = report["start_tokens"] or "none"
+    sys.stdout.write(f"mean acc_norm {report['mean_acc_norm']:.1f}; start tokens: {start}\n")
+
+
+def _compare(options: QualityOptions, first: Path, second: Path) -> None:
+    from colibri_cli.console import print_table
+    from colibri_cli.quality.results import compare
+
+    rows = compare(_report(first), _report(second))
+    if options.json:
+        body = {"schema_version": _SCHEMA_VERSION, "comparison": rows}
+        sys.stdout.write(json.dumps(body) + "\n")
+        return
+    columns = [("task", False), ("figure", False), ("n", True), ("won", True), ("lost", True)]
+    print_table(
+        [*columns, ("difference", True), ("95 %", False), ("p", True)],
+        [
+            (
+                row["task"], row["figure"], str(row["n"]), str(row["won"]), str(row["lost"]),
+                f"{row['difference']:+.1f}", _interval(row["interval"]), f"{row['p']:.3f}",
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _interval(bounds: list[float]) -> str:
+    return f"{bounds[0]:.1f} to {bounds[1]:.1f}"
+
+
+def _report(path: Path) -> dict[str, Any]:
+    from colibri_cli.quality.results import KIND
+
+    hint = "name what `coli bench quality --json` printed"
+    try:
+        with path.open("rb") as file:
+            body = json.loads(file.read(_MAX_BYTES))
+        if body["kind"] != KIND:
+            raise UsageError(f"{path} is no report of `coli bench quality`", hint=hint)
+        for item in body["items"]:
+            item["task"], item["id"], item["right"], item["right_by_length"]
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})", hint=hint) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is no report of `coli bench quality`", hint=hint) from error
+    report: dict[str, Any] = body
+    return report

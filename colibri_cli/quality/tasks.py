@@ -1,0 +1,84 @@
+"""Tasks: questions with choices, from files of one JSON object per line, and a small one of ours.
+
+A row has `ctx` (what stands before), `choices` (texts that may follow) and `gold` (the index of the
+right one). Nothing is fetched: a task is the file NAME.jsonl in the folder of data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from colibri_cli.diag.cases import QUESTIONS
+from colibri_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMOKE: Final = "smoke"
+USUAL: Final = ("hellaswag", "arc_challenge", "mmlu")
+_SEED: Final = 1234
+_MAX_CHOICES: Final = 26
+_MAX_TEXT: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question."""
+
+    context: str
+    choices: tuple[str, ...]
+    gold: int
+
+    @property
+    def id(self) -> str:
+        """What it is known by in results: a digest of all of it."""
+        body = json.dumps([self.context, list(self.choices), self.gold], ensure_ascii=False)
+        return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def load_task(name: str, data: Path, limit: int) -> list[Item] | None:
+    """Return at most `limit` items of a task, always the same ones; None if it is not here.
+
+    Raises:
+        UsageError: a row of its file cannot be used.
+    """
+    if name == SMOKE:
+        items = [Item(q.context, q.choices, q.gold) for q in QUESTIONS]
+    else:
+        path = data / f"{name}.jsonl"
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} cannot be read", hint="it must be UTF-8 text") from error
+        items = [_item(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    if len(items) <= limit:
+        return items
+    return random.Random(_SEED).sample(items, limit)
+
+
+def _item(line: str, where: str) -> Item:
+    try:
+        row: dict[str, Any] = json.loads(line)
+        context, choices, gold = row["ctx"], row["choices"], row["gold"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{where}: no object with ctx, choices and gold") from error
+    is_right = (
+        isinstance(context, str)
+        and context != ""
+        and isinstance(choices, list)
+        and 2 <= len(choices) <= _MAX_CHOICES
+        and all(isinstance(c, str) and 0 < len(c) <= _MAX_TEXT for c in choices)
+        and isinstance(gold, int)
+        and 0 <= gold < len(choices)
+    )
+    if not is_right:
+        raise UsageError(
+            f"{where}: ctx must be a text, choices 2 to {_MAX_CHOICES} texts, gold one's index"
+        )
+    return Item(context, tuple(choices), gold)

@@ -1,0 +1,1 @@
+"""One engine process and the conversation with it, shared by every command."""

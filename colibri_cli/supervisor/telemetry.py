@@ -1,0 +1,88 @@
+"""The latest figures an engine sent on its own: machine, tiers, expert map, hits, profile.
+
+A pure store that the client feeds and views read; counters tell when something is new. It outlives
+the engine that fills it: after a restart the counters go on, and what was true of the old process
+only is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from colibri_protocol.messages import (
+    EngineMessage,
+    EngineStat,
+    ExpertHits,
+    ExpertMap,
+    ExpertMoved,
+    Finished,
+    GpuUsage,
+    HardwareInfo,
+    RoutingEntropy,
+    TierCounts,
+    TurnProfile,
+)
+
+PROFILE_WINDOW: Final = 120
+MOVES_WINDOW: Final = 256
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """Latest message of each kind; the profile keeps a window of turns, and so do the moves."""
+
+    hardware: HardwareInfo | None = None
+    tiers: TierCounts | None = None
+    expert_map: ExpertMap | None = None
+    hits: ExpertHits | None = None
+    hits_seq: int = 0
+    profiles: deque[TurnProfile] = field(default_factory=lambda: deque(maxlen=PROFILE_WINDOW))
+    profile_seq: int = 0
+    gpus: GpuUsage | None = None
+    entropy: RoutingEntropy | None = None
+    moves: deque[ExpertMoved] = field(default_factory=lambda: deque(maxlen=MOVES_WINDOW))
+    rss_gb: float = 0.0
+    hit_percent: float = 0.0
+
+    @property
+    def profile(self) -> TurnProfile | None:
+        """Profile of the last turn."""
+        return self.profiles[-1] if self.profiles else None
+
+    def forget_engine(self) -> None:
+        """Drop what was true of a process that has ended."""
+        self.hardware = self.tiers = self.expert_map = self.hits = None
+        self.gpus = self.entropy = None
+        self.moves.clear()
+        self.rss_gb = self.hit_percent = 0.0
+
+    def feed(self, message: EngineMessage) -> bool:
+        """Keep a telemetry message; returns False for every other kind."""
+        match message:
+            case HardwareInfo():
+                self.hardware = message
+            case TierCounts():
+                self.tiers = message
+            case ExpertMap():
+                self.expert_map = message
+            case ExpertHits():
+                self.hits = message
+                self.hits_seq += 1
+            case TurnProfile():
+                self.profiles.append(message)
+                self.profile_seq += 1
+            case GpuUsage():
+                self.gpus = message
+            case RoutingEntropy():
+                self.entropy = message
+            case ExpertMoved():
+                self.moves.append(message)
+            case EngineStat() | Finished():
+                self.rss_gb = message.rss_gb
+                self.hit_percent = message.hit_percent
+                return False
+            case _:
+                return False
+        return True

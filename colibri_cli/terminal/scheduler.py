@@ -1,0 +1,93 @@
+"""The scheduler table: what runs in which slot, and what became of the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COLUMNS: Final = (
+    ("Slot", False),
+    ("State", False),
+    ("Request", False),
+    ("Prompt tok", True),
+    ("Gen tok", True),
+    ("tok/s", True),
+    ("Wait", True),
+    ("Age", True),
+)
+
+
+_NARROW: Final = frozenset({"Slot", "State", "Gen tok", "tok/s", "Age"})
+_WHOLE_WIDTH: Final = 64
+
+
+def scheduler_table(health: Mapping[str, Any], width: int = _WHOLE_WIDTH) -> Table:
+    """Return one row per slot; free slots are shown too.
+
+    Args:
+        health: The answer of `/health`.
+        width: Columns of the terminal; where they are few, some of the table are left out.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    shown = [row for row in _COLUMNS if width >= _WHOLE_WIDTH or row[0] in _NARROW]
+    for title, is_number in shown:
+        table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
+    running = list(health.get("slots", ()))
+    by_slot = {entry["slot"]: entry for entry in running if entry["slot"] is not None}
+    for slot in range(int(health.get("kv_slots", 0))):
+        _add_row(table, str(slot), by_slot.get(slot), width)
+    for entry in running:
+        if entry["slot"] is None:
+            _add_row(table, "?", entry, width)
+    return table
+
+
+def scheduler_foot(health: Mapping[str, Any]) -> Text:
+    """Return the counters in one line."""
+    counts = health.get("scheduler", {})
+    if not counts:
+        return Text("")
+    words = [
+        f"queued {counts['queued']}/{counts['max_queue']}",
+        f"completed {counts['completed']}",
+        *(
+            f"{name.replace('_', ' ')} {counts[name]}"
+            for name in ("failed", "aborted", "rejected", "timed_out", "cancelled")
+            if counts.get(name)
+        ),
+    ]
+    return Text(" · ".join(words), style="bright_black")
+
+
+def _add_row(table: Table, slot: str, entry: Mapping[str, Any] | None, width: int) -> None:
+    if entry is None:
+        table.add_row(slot, Text("free", style="bright_black"))
+        return
+    prompt = str(entry["prompt_tokens"])
+    state = entry["state"]
+    if state == "prefill":
+        prompt = f"{entry['prefilled_tokens']}/{prompt}"
+    cells: dict[str, str | Text] = {
+        "Slot": slot,
+        "State": Text(state, style="yellow" if state == "prefill" else "green"),
+        "Request": str(entry.get("request", ""))[:16],
+        "Prompt tok": prompt,
+        "Gen tok": str(entry["generated"]),
+        "tok/s": f"{rate:.1f}" if (rate := entry.get("tokens_per_second", 0)) else "",
+        "Wait": _duration(entry["wait_s"]),
+        "Age": _duration(entry["age_s"]),
+    }
+    shown = [cell for title, cell in cells.items() if width >= _WHOLE_WIDTH or title in _NARROW]
+    table.add_row(*shown)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d}"

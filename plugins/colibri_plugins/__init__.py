@@ -1,0 +1,1 @@
+"""Bundled plugins, one module each; of ours they import only `colibri_cli.plugin_api`."""
