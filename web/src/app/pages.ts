@@ -1,0 +1,30 @@
+// The pages of the dashboard. A new one is a line here, a component that fills `main`, and texts
+// under `nav` in common.json.
+import { Brain, MessageSquare, Settings, type LucideIcon } from 'lucide-react';
+import { lazy, type ComponentType } from 'react';
+import ChatPage from '@/features/chat/components/chat-page';
+
+export interface Page {
+  /** Its text is `nav.<id>`; Alt+1… opens pages in this order. */
+  id: 'chat' | 'brain' | 'settings';
+  /** The first is what links lead to. */
+  paths: readonly [string, ...string[]];
+  icon: LucideIcon;
+  Component: ComponentType;
+}
+
+export const PAGES: readonly Page[] = [
+  { id: 'chat', paths: ['/', '/c/:id'], icon: MessageSquare, Component: ChatPage },
+  {
+    id: 'brain',
+    paths: ['/brain'],
+    icon: Brain,
+    Component: lazy(() => import('@/features/brain/components/brain-page')),
+  },
+  {
+    id: 'settings',
+    paths: ['/settings'],
+    icon: Settings,
+    Component: lazy(() => import('./settings-page')),
+  },
+];

@@ -1,0 +1,60 @@
+import { render, screen } from '@testing-library/react';
+import { describe, expect, it } from 'vitest';
+import Markdown from './markdown';
+
+describe('Markdown', () => {
+  it('shows HTML as text and makes nothing of it', () => {
+    const { container } = render(<Markdown text={'<img src=x onerror=alert(1)> <b>x</b>'} />);
+    expect(container).toHaveTextContent('<img src=x onerror=alert(1)> <b>x</b>');
+    expect(container.querySelector('img, b')).toBeNull();
+  });
+
+  it.each(['javascript:alert(1)', 'data:text/html,x', 'JaVaScRiPt:x', 'vbscript:x'])(
+    'makes no link to %s',
+    (url) => {
+      render(<Markdown text={`[word](${url})`} />);
+      expect(screen.getByText('word')).toBeInTheDocument();
+      expect(screen.queryByRole('link')).toBeNull();
+    },
+  );
+
+  it('opens links elsewhere without telling them where from', () => {
+    render(<Markdown text="https://example.com/a" />);
+    const link = screen.getByRole('link');
+    expect(link).toHaveAttribute('href', 'https://example.com/a');
+    expect(link.getAttribute('rel')).toContain('noopener noreferrer');
+  });
+
+  it('makes links of images, so that no other host is asked', () => {
+    const { container } = render(<Markdown text="![a picture](https://example.com/p.png)" />);
+    expect(container.querySelector('img')).toBeNull();
+    expect(screen.getByRole('link', { name: 'a picture' })).toBeInTheDocument();
+  });
+
+  it('knows tables, tasks and strikethrough', () => {
+    const text = '| a |\n|---|\n| 1 |\n\n- [x] done\n- [ ] open\n\n~~gone~~';
+    const { container } = render(<Markdown text={text} />);
+    expect(screen.getByRole('table')).toHaveTextContent('a1');
+    expect(screen.getAllByRole('checkbox')).toHaveLength(2);
+    expect(container.querySelector('del')).toHaveTextContent('gone');
+  });
+
+  it('puts the headings of an answer below those of the page', () => {
+    render(<Markdown text={'# one\n\n## two'} />);
+    expect(screen.getByRole('heading', { level: 3 })).toHaveTextContent('one');
+    expect(screen.getByRole('heading', { level: 4 })).toHaveTextContent('two');
+  });
+
+  it('shows a block whose fence is still open, and leaves single marks as they are', () => {
+    render(<Markdown text={'2 * 3 ** 4\n\n```js\nlet x'} />);
+    expect(screen.getByRole('figure')).toHaveTextContent('let x');
+    expect(screen.getByText('2 * 3 ** 4')).toBeInTheDocument();
+  });
+
+  it('colours code without losing a character', async () => {
+    const code = 'const a = "è" // x\n\treturn `${a}`';
+    const { container } = render(<Markdown text={`\`\`\`js\n${code}\n\`\`\``} />);
+    await screen.findByText('const');
+    expect(container.querySelector('pre code')?.textContent).toBe(code);
+  });
+});

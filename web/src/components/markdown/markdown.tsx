@@ -1,0 +1,89 @@
+// Markdown of a model. Nothing in it becomes markup of the page: HTML is shown as text, links lead
+// only to http, https and mail, images of other hosts are links.
+import { memo, type ComponentProps, type ReactNode } from 'react';
+import ReactMarkdown, { type Components, type ExtraProps } from 'react-markdown';
+import remarkGfm from 'remark-gfm';
+import { CodeBlock } from './code-block';
+import { splitBlocks } from './split-blocks';
+import styles from './markdown.module.css';
+
+const PLUGINS = [remarkGfm];
+const SAFE_LINK = /^(?:https?:|mailto:)/i;
+
+function safeUrl(url: string): string {
+  return SAFE_LINK.test(url) || url.startsWith('#') ? url : '';
+}
+
+type Tag<T extends 'a' | 'code' | 'img' | 'pre' | 'table'> = ComponentProps<T> & ExtraProps;
+
+function Link({ href, children }: Tag<'a'>) {
+  if (href === undefined || href === '') return <span>{children}</span>;
+  return (
+    <a href={href} target="_blank" rel="noopener noreferrer nofollow">
+      {children}
+    </a>
+  );
+}
+
+function ImageLink({ src, alt }: Tag<'img'>) {
+  return <Link href={typeof src === 'string' ? src : ''}>{alt === '' ? src : alt}</Link>;
+}
+
+function Table({ children }: Tag<'table'>) {
+  return (
+    // Wide tables scroll by themselves, by keyboard too.
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
+    <div className={styles.table} tabIndex={0}>
+      <table>{children}</table>
+    </div>
+  );
+}
+
+/** A fenced block: its language and its text, out of the `code` element that it holds. */
+function Pre({ node }: Tag<'pre'>) {
+  const code = node?.children[0];
+  if (code?.type !== 'element') return null;
+  const names = code.properties.className;
+  const name = Array.isArray(names) ? (names[0] ?? '') : '';
+  const text = code.children.map((child) => (child.type === 'text' ? child.value : '')).join('');
+  return <CodeBlock language={name.replace(/^language-/, '')} code={text.replace(/\n$/, '')} />;
+}
+
+function heading(level: 'h3' | 'h4' | 'h5' | 'h6') {
+  return function Heading({ children }: { children?: ReactNode }) {
+    const Name = level;
+    return <Name>{children}</Name>;
+  };
+}
+
+// The page has its own h1 and h2.
+const COMPONENTS: Components = {
+  a: Link,
+  img: ImageLink,
+  pre: Pre,
+  table: Table,
+  h1: heading('h3'),
+  h2: heading('h4'),
+  h3: heading('h5'),
+  h4: heading('h6'),
+  h5: heading('h6'),
+};
+
+const Block = memo(function Block({ text }: { text: string }) {
+  return (
+    <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS} urlTransform={safeUrl}>
+      {text}
+    </ReactMarkdown>
+  );
+});
+
+export default function Markdown({ text }: { text: string }) {
+  return (
+    <div className={styles.markdown}>
+      {splitBlocks(text).map((block, index) => (
+        // Blocks only ever grow at the end, so the place is the identity.
+        <Block key={index} text={block} />
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,118 @@
+// The map of all experts: a canvas for the eye, a grid of one cell for keys and screen readers.
+import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent } from 'react';
+import { useTranslation } from 'react-i18next';
+import { tokenColor } from '@/lib/token-color';
+import { useMedia } from '@/lib/use-media';
+import { useExpertWords } from '../hooks/use-expert-words';
+import { useRoom } from '../hooks/use-room';
+import type { ExpertMap } from '../model/expert-map';
+import { expertAt, fitGrid, stepBy, type Grid } from '../model/grid';
+import { parseRgb } from '../model/palette';
+import { CortexPainter } from './cortex-painter';
+import styles from './cortex.module.css';
+import { ExpertTip } from './expert-tip';
+import { LayerLabels } from './layer-labels';
+
+export function Cortex({ map }: { map: ExpertMap }) {
+  const { t } = useTranslation('brain');
+  const words = useExpertWords(map);
+  const roomRef = useRef<HTMLDivElement>(null);
+  const room = useRoom(roomRef);
+  const { rows, cols } = map;
+  const grid = useMemo(
+    () => (room === null ? null : fitGrid({ rows, cols }, room)),
+    [rows, cols, room],
+  );
+  const [hovered, setHovered] = useState<number | null>(null);
+  const [cursor, setCursor] = useState(0);
+  const [isFocused, setIsFocused] = useState(false);
+  const at = Math.min(cursor, map.cells.length - 1);
+  const shown = hovered ?? (isFocused ? at : null);
+  const canvasRef = useCortex(grid, map, shown);
+  const id = useId();
+  const current = words.expert(at);
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const next = grid === null ? null : stepBy(event.key, at, grid);
+    if (next === null || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    setHovered(null);
+    setCursor(next);
+  };
+  const under = (event: React.PointerEvent): number | null => {
+    const box = event.currentTarget.getBoundingClientRect();
+    if (grid === null) return null;
+    return expertAt(grid, event.clientX - box.left, event.clientY - box.top);
+  };
+
+  return (
+    <div ref={roomRef} className={styles.room}>
+      <div className={styles.frame} data-turned={grid?.isTurned ?? false}>
+        {grid !== null && <LayerLabels grid={grid} words={words} />}
+        <div
+          className={styles.grid}
+          role="grid"
+          tabIndex={0}
+          aria-label={t('grid.label')}
+          aria-describedby={`${id}-keys`}
+          aria-rowcount={rows}
+          aria-colcount={cols}
+          aria-activedescendant={`${id}-${at}`}
+          onKeyDown={onKeyDown}
+          onFocus={() => setIsFocused(true)}
+          onBlur={() => setIsFocused(false)}
+          onPointerMove={(event) => setHovered(under(event))}
+          onPointerLeave={() => setHovered(null)}
+          onPointerDown={(event) => setCursor(under(event) ?? at)}
+        >
+          <canvas ref={canvasRef} className={styles.canvas} aria-hidden="true" />
+          <div role="row" aria-rowindex={Math.floor(at / cols) + 1} className="visually-hidden">
+            <div role="gridcell" id={`${id}-${at}`} aria-colindex={(at % cols) + 1} key={at}>
+              {[current.name, current.tierName, current.heat].join(', ')}
+              {current.isUsed && `, ${current.used}`}
+            </div>
+          </div>
+          {grid !== null && shown !== null && (
+            <ExpertTip grid={grid} index={shown} words={words.expert(shown)} />
+          )}
+        </div>
+      </div>
+      <p id={`${id}-keys`} className="visually-hidden">
+        {t('grid.keys')}
+      </p>
+    </div>
+  );
+}
+
+/** The painter of a canvas, told of every change. */
+function useCortex(
+  grid: Grid | null,
+  map: ExpertMap,
+  marked: number | null,
+): React.RefObject<HTMLCanvasElement | null> {
+  const canvasRef = useRef<HTMLCanvasElement>(null);
+  const painterRef = useRef<CortexPainter | null>(null);
+  const isStill = useMedia('(prefers-reduced-motion: reduce)');
+  useEffect(() => {
+    if (canvasRef.current === null) return;
+    const painter = new CortexPainter(canvasRef.current);
+    painterRef.current = painter;
+    return () => painter.stop();
+  }, []);
+  useEffect(() => {
+    const canvas = canvasRef.current;
+    if (grid === null || canvas === null) return;
+    const color = (token: string) => parseRgb(tokenColor(token, canvas.parentElement ?? undefined));
+    const palette = {
+      disk: color('--tier-disk'),
+      ram: color('--tier-ram'),
+      vram: color('--tier-vram'),
+    };
+    canvas.style.width = `${(grid.across * grid.cellWidth) / grid.ratio}px`;
+    canvas.style.height = `${(grid.down * grid.cellHeight) / grid.ratio}px`;
+    painterRef.current?.setLook(grid, palette, isStill);
+  }, [grid, isStill]);
+  useEffect(() => painterRef.current?.setMap(map), [map]);
+  useEffect(() => painterRef.current?.mark(marked), [marked]);
+  return canvasRef;
+}

@@ -1,0 +1,101 @@
+// Where experts are and how hot they are, from the hex of `/experts`. Pure.
+import type { Experts } from '@/lib/schemas';
+
+/** By the number that the server uses for each. */
+export const TIERS = ['disk', 'ram', 'vram'] as const;
+export type Tier = (typeof TIERS)[number];
+
+export interface ExpertMap {
+  rows: number;
+  cols: number;
+  /** One byte per expert, row by row: tier * 64 + heat. */
+  cells: Uint8Array;
+  /** The experts used since the update before, ascending. */
+  hits: Uint32Array;
+  /** Grows with every report of used experts. */
+  seq: number;
+  /** Number of each row's layer in the model, where the server tells it. */
+  layers: readonly number[] | undefined;
+  /** The row that drafts tokens, if there is one. */
+  mtpRow: number | undefined;
+}
+
+const HEAT_BITS = 6;
+const HEAT_MASK = 63;
+
+/** The bytes of hex text; null if it is none. */
+export function bytesOfHex(text: string): Uint8Array | null {
+  if (text.length % 2 !== 0 || !/^[0-9a-f]*$/i.test(text)) return null;
+  const bytes = new Uint8Array(text.length / 2);
+  for (let i = 0; i < bytes.length; i += 1) {
+    bytes[i] = Number.parseInt(text.slice(2 * i, 2 * i + 2), 16);
+  }
+  return bytes;
+}
+
+/** Which bits are set, lowest bit of each byte first, below `count`. */
+export function setBits(bytes: Uint8Array, count: number): Uint32Array {
+  const found: number[] = [];
+  bytes.forEach((byte, place) => {
+    for (let bit = 0; bit < 8; bit += 1) {
+      const index = 8 * place + bit;
+      if ((byte >> bit) & 1 && index < count) found.push(index);
+    }
+  });
+  return Uint32Array.from(found);
+}
+
+/** The map that the server sent; null if its parts do not fit together. */
+export function readMap(experts: Experts): ExpertMap | null {
+  const { rows, cols, seq, layers, mtp_row: mtpRow } = experts;
+  const cells = bytesOfHex(experts.map);
+  const bits = bytesOfHex(experts.hits);
+  const isShape = Number.isInteger(rows) && Number.isInteger(cols) && rows > 0 && cols > 0;
+  if (!isShape || cells?.length !== rows * cols || bits === null) return null;
+  if (cells.some((cell) => tierNumber(cell) >= TIERS.length)) return null;
+  return {
+    rows,
+    cols,
+    cells,
+    hits: setBits(bits, cells.length),
+    seq,
+    layers: layers?.length === rows ? layers : undefined,
+    mtpRow,
+  };
+}
+
+function tierNumber(cell: number): number {
+  return cell >> HEAT_BITS;
+}
+
+export function tierOf(cell: number): Tier {
+  return TIERS[tierNumber(cell)] ?? 'disk';
+}
+
+export function heatOf(cell: number): number {
+  return cell & HEAT_MASK;
+}
+
+/** How often an expert with this heat was chosen, as [least, most]; heat is a count's bit length. */
+export function countRange(heat: number): [number, number] {
+  return heat === 0 ? [0, 0] : [2 ** (heat - 1), 2 ** heat - 1];
+}
+
+/** How many of the cells are in each tier. */
+export function countTiers(cells: Uint8Array): Record<Tier, number> {
+  const counts = { disk: 0, ram: 0, vram: 0 };
+  for (const cell of cells) counts[tierOf(cell)] += 1;
+  return counts;
+}
+
+export interface LayerName {
+  /** `moe`: the server did not tell; counted from 1 among the layers that have experts. */
+  kind: 'layer' | 'mtp' | 'moe';
+  number: number;
+}
+
+export function layerName(map: Pick<ExpertMap, 'layers' | 'mtpRow'>, row: number): LayerName {
+  const number = map.layers?.[row];
+  if (row === map.mtpRow) return { kind: 'mtp', number: number ?? row + 1 };
+  return number === undefined ? { kind: 'moe', number: row + 1 } : { kind: 'layer', number };
+}

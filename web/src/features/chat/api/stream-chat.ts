@@ -1,0 +1,138 @@
+// POST /chat/completions as a stream of small facts. Knows the wire, no React and no store.
+import { apiUrl, errorFields, RequestError, send, type Endpoint } from '@/lib/api-client';
+import { readEventStream } from '@/lib/event-stream';
+
+export interface Usage {
+  promptTokens: number;
+  completionTokens: number;
+  cachedTokens: number;
+  reasoningTokens: number;
+}
+
+export type ChatDelta =
+  | { type: 'head'; queueWaitMs: number | null; requestId: string }
+  | { type: 'content'; text: string }
+  | { type: 'reasoning'; text: string }
+  | { type: 'tool'; index: number; id: string; name: string; arguments: string }
+  | { type: 'prefill'; done: number; total: number }
+  | { type: 'finish'; reason: string }
+  | { type: 'usage'; usage: Usage }
+  | { type: 'telemetry'; hitPercent: number | null; rssGb: number | null }
+  | { type: 'malformed' }
+  | { type: 'failed'; message: string; code: string }
+  | { type: 'done' };
+
+export type ChatBody = Record<string, unknown>;
+
+/** Send a request and report its answer piece by piece; rejects if there is none. */
+export async function streamChat(
+  endpoint: Endpoint,
+  body: ChatBody,
+  onDelta: (delta: ChatDelta) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const response = await send(apiUrl(endpoint, '/chat/completions'), endpoint, {
+    method: 'POST',
+    body,
+    signal,
+  });
+  onDelta({
+    type: 'head',
+    queueWaitMs: numberOf(response.headers.get('x-colibri-queue-wait-ms')),
+    requestId: response.headers.get('x-request-id') ?? '',
+  });
+  if (response.body === null) throw new RequestError('format', 'the answer is empty');
+  await readEventStream(response.body, {
+    onEvent: (_name, data) => {
+      for (const delta of parseChunk(data)) onDelta(delta);
+    },
+    onComment: (text) => {
+      const found = /^\s*prefill (\d+)\/(\d+)/.exec(text);
+      if (found) onDelta({ type: 'prefill', done: Number(found[1]), total: Number(found[2]) });
+    },
+  });
+}
+
+/** What one event of the stream says. */
+export function parseChunk(data: string): ChatDelta[] {
+  if (data.trim() === '[DONE]') return [{ type: 'done' }];
+  let chunk: unknown;
+  try {
+    chunk = JSON.parse(data);
+  } catch {
+    return [{ type: 'malformed' }];
+  }
+  if (!isRecord(chunk)) return [{ type: 'malformed' }];
+  if (chunk.error !== undefined && chunk.error !== null) {
+    const { message, code } = errorFields(data);
+    return [{ type: 'failed', message, code }];
+  }
+  return [...choiceDeltas(chunk), ...usageDeltas(chunk), ...telemetryDeltas(chunk)];
+}
+
+function choiceDeltas(chunk: Record<string, unknown>): ChatDelta[] {
+  const choice: unknown = Array.isArray(chunk.choices) ? chunk.choices[0] : undefined;
+  if (!isRecord(choice)) return [];
+  const found: ChatDelta[] = [];
+  const delta = isRecord(choice.delta) ? choice.delta : {};
+  const reasoning = textOf(delta.reasoning_content) || textOf(delta.reasoning);
+  if (reasoning !== '') found.push({ type: 'reasoning', text: reasoning });
+  const content = textOf(delta.content);
+  if (content !== '') found.push({ type: 'content', text: content });
+  for (const call of Array.isArray(delta.tool_calls) ? (delta.tool_calls as unknown[]) : []) {
+    if (isRecord(call)) found.push(toolDelta(call));
+  }
+  const reason = textOf(choice.finish_reason);
+  if (reason !== '') found.push({ type: 'finish', reason });
+  return found;
+}
+
+function toolDelta(call: Record<string, unknown>): ChatDelta {
+  const target = isRecord(call.function) ? call.function : {};
+  return {
+    type: 'tool',
+    index: typeof call.index === 'number' ? call.index : 0,
+    id: textOf(call.id),
+    name: textOf(target.name),
+    arguments: textOf(target.arguments),
+  };
+}
+
+function usageDeltas(chunk: Record<string, unknown>): ChatDelta[] {
+  const { usage } = chunk;
+  if (!isRecord(usage)) return [];
+  const detail = (group: unknown, name: string): number =>
+    isRecord(group) ? (numberOf(group[name]) ?? 0) : 0;
+  return [
+    {
+      type: 'usage',
+      usage: {
+        promptTokens: numberOf(usage.prompt_tokens) ?? 0,
+        completionTokens: numberOf(usage.completion_tokens) ?? 0,
+        cachedTokens: detail(usage.prompt_tokens_details, 'cached_tokens'),
+        reasoningTokens: detail(usage.completion_tokens_details, 'reasoning_tokens'),
+      },
+    },
+  ];
+}
+
+function telemetryDeltas(chunk: Record<string, unknown>): ChatDelta[] {
+  if (!isRecord(chunk.colibri)) return [];
+  const stats = isRecord(chunk.colibri.stats) ? chunk.colibri.stats : {};
+  return [
+    { type: 'telemetry', hitPercent: numberOf(stats.hit_percent), rssGb: numberOf(stats.rss_gb) },
+  ];
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+function numberOf(value: unknown): number | null {
+  const number = typeof value === 'string' && value !== '' ? Number(value) : value;
+  return typeof number === 'number' && Number.isFinite(number) ? number : null;
+}

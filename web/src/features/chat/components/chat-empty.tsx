@@ -1,0 +1,39 @@
+// What a conversation without messages shows: a greeting and ways to begin.
+import { useTranslation } from 'react-i18next';
+import { useConnection } from '@/lib/connection/connection-store';
+import { NEW } from '../stores/chat-store';
+import { setDraft } from '../stores/drafts';
+import styles from './chat-empty.module.css';
+
+const STARTERS = ['explain', 'write', 'code'] as const;
+
+export function ChatEmpty({ id }: { id: string }) {
+  const { t } = useTranslation('chat');
+  const model = useConnection((state) => state.model);
+  const isConnected = useConnection((state) => state.status === 'connected');
+  return (
+    <div className={styles.empty}>
+      <div className={styles.inner}>
+        <h2>{t('empty.title')}</h2>
+        <p>{isConnected ? t('empty.ready', { model }) : t('empty.text')}</p>
+        <ul className={styles.starters}>
+          {STARTERS.map((starter) => (
+            <li key={starter}>
+              <button
+                type="button"
+                className={styles.starter}
+                onClick={() => {
+                  setDraft(id, t(`empty.${starter}.prompt`));
+                  document.getElementById(`composer-${id === NEW ? NEW : id}`)?.focus();
+                }}
+              >
+                <strong>{t(`empty.${starter}.title`)}</strong>
+                <span>{t(`empty.${starter}.prompt`)}</span>
+              </button>
+            </li>
+          ))}
+        </ul>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,45 @@
+// Keeps a growing list at its end, unless the reader went up to read.
+import { useLayoutEffect, useRef, useState, type RefObject } from 'react';
+
+const NEAR_PX = 80;
+
+interface StickToEnd {
+  isAtEnd: boolean;
+  onScroll: () => void;
+  jumpToEnd: () => void;
+}
+
+/** `height` is whatever changes when the content grows. */
+export function useStickToEnd(list: RefObject<HTMLElement | null>, height: number): StickToEnd {
+  const [isAtEnd, setIsAtEnd] = useState(true);
+  const isStuck = useRef(true);
+  const lastTop = useRef(0);
+
+  useLayoutEffect(() => {
+    if (isStuck.current) scrollToEnd(list.current);
+  }, [height, list]);
+
+  function jumpToEnd(): void {
+    isStuck.current = true;
+    setIsAtEnd(true);
+    scrollToEnd(list.current);
+  }
+
+  function onScroll(): void {
+    const element = list.current;
+    if (element === null) return;
+    const gap = element.scrollHeight - element.scrollTop - element.clientHeight;
+    // Only going up by hand lets go: content that grows makes a gap too.
+    const wentUp = element.scrollTop < lastTop.current - 1;
+    lastTop.current = element.scrollTop;
+    if (gap < NEAR_PX) isStuck.current = true;
+    else if (wentUp) isStuck.current = false;
+    setIsAtEnd(isStuck.current);
+  }
+
+  return { isAtEnd, onScroll, jumpToEnd };
+}
+
+function scrollToEnd(element: HTMLElement | null): void {
+  element?.scrollTo({ top: element.scrollHeight, behavior: 'instant' });
+}

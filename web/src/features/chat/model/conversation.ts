@@ -1,0 +1,78 @@
+// What a conversation is made of. Messages form a tree: each knows the one it follows, and what is
+// shown is the path from the root to the conversation's leaf.
+
+export interface Attachment {
+  name: string;
+  text: string;
+}
+
+export interface ToolCall {
+  id: string;
+  name: string;
+  /** JSON as the model wrote it, maybe incomplete. */
+  arguments: string;
+}
+
+/** Measured figures of one answer; what is not known is left out. */
+export interface TurnFigures {
+  ttftMs?: number;
+  tokensPerSecond?: number;
+  promptTokens?: number;
+  completionTokens?: number;
+  cachedTokens?: number;
+  reasoningTokens?: number;
+  queueWaitMs?: number;
+  thinkingMs?: number;
+  wallMs?: number;
+  hitPercent?: number;
+  rssGb?: number;
+  slot?: number;
+}
+
+/** `cut`: the server or the page ended it before it was complete. */
+export type MessageState = 'done' | 'streaming' | 'stopped' | 'cut';
+
+export interface Message {
+  id: string;
+  conversation: string;
+  parent: string | null;
+  role: 'user' | 'assistant';
+  content: string;
+  reasoning: string;
+  toolCalls: ToolCall[];
+  attachments: Attachment[];
+  state: MessageState;
+  /** `stop`, `length`, `tool_calls`, …; empty while unknown. */
+  finish: string;
+  /** Why it is cut, in the server's words. */
+  error: string;
+  hasMalformed: boolean;
+  figures: TurnFigures;
+  model: string;
+  created: number;
+}
+
+export interface Conversation {
+  id: string;
+  title: string;
+  created: number;
+  updated: number;
+  /** The last message of the branch that is shown. */
+  leaf: string | null;
+  isPinned: boolean;
+  system: string;
+  draft: string;
+  slot: number | null;
+}
+
+const MAX_TITLE = 60;
+
+/** The first line of a text, short enough for a list. */
+export function titleOf(text: string): string {
+  const line = text.trim().split('\n', 1)[0]?.trim() ?? '';
+  return line.length <= MAX_TITLE ? line : `${line.slice(0, MAX_TITLE - 1).trimEnd()}…`;
+}
+
+export function isEmptyAnswer(message: Message): boolean {
+  return message.content === '' && message.reasoning === '' && message.toolCalls.length === 0;
+}

@@ -1,0 +1,43 @@
+// How answers are to be drawn: kept for the next visit, shared by all conversations.
+import { create } from 'zustand';
+import * as z from 'zod/mini';
+import { readStoredJson, writeStored } from '@/lib/storage';
+
+export const MAX_TOKENS_RANGE = { min: 1, max: 32_768 } as const;
+
+const schema = z.object({
+  temperature: z.catch(z.number().check(z.minimum(0), z.maximum(2)), 0.7),
+  topP: z.catch(z.nullable(z.number().check(z.gt(0), z.maximum(1))), null),
+  maxTokens: z.catch(
+    z.int().check(z.minimum(MAX_TOKENS_RANGE.min), z.maximum(MAX_TOKENS_RANGE.max)),
+    4096,
+  ),
+  isThinking: z.catch(z.boolean(), false),
+  /** The system prompt that new conversations begin with. */
+  system: z.catch(z.string(), ''),
+  stop: z.catch(z.array(z.string()).check(z.maxLength(4)), []),
+});
+
+export type Sampling = z.infer<typeof schema>;
+const KEY = 'colibri.sampling';
+
+export const DEFAULT_SAMPLING: Sampling = schema.parse({});
+
+interface SamplingState {
+  sampling: Sampling;
+  change: (part: Partial<Sampling>) => void;
+}
+
+function storedSampling(): Sampling {
+  const stored = schema.safeParse(readStoredJson(KEY));
+  return stored.success ? stored.data : DEFAULT_SAMPLING;
+}
+
+export const useSampling = create<SamplingState>()((set, get) => ({
+  sampling: storedSampling(),
+  change: (part) => {
+    const sampling = { ...get().sampling, ...part };
+    writeStored(KEY, JSON.stringify(sampling));
+    set({ sampling });
+  },
+}));

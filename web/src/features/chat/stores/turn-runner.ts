@@ -1,0 +1,257 @@
+// Runs turns: builds the request, follows the stream, keeps the message up to date, tries again when
+// the server asks to wait. One turn per conversation; several conversations may wait in the queue.
+import { currentEndpoint, useConnection } from '@/lib/connection/connection-store';
+import { RequestError } from '@/lib/api-client';
+import { newId } from '@/lib/ids';
+import { withoutKey } from '@/lib/without-key';
+import { addToSession } from '@/lib/telemetry/session-totals';
+import { telemetryFeed } from '@/lib/telemetry/telemetry-feed';
+import { useTelemetry } from '@/lib/telemetry/telemetry-store';
+import { streamChat, type ChatBody } from '../api/stream-chat';
+import { pathTo } from '../model/branches';
+import { isEmptyAnswer, type Message } from '../model/conversation';
+import { buildRequest, type ServerFeatures } from '../model/request';
+import { useSampling } from '../model/sampling';
+import { chooseSlot } from '../model/slots';
+import { applyDelta, figuresOf, isComplete, startTurn, tokenCount, type Turn } from '../model/turn';
+import {
+  changeConversation,
+  putMessage,
+  removeMessage,
+  saveNow,
+  useChat,
+  type Failure,
+} from './chat-store';
+
+const FRAME_MS = 33;
+const MAX_RETRIES = 3;
+const USUAL_RETRY_S = 2;
+const running = new Map<string, AbortController>();
+
+export function stopTurn(conversation: string): void {
+  running.get(conversation)?.abort();
+}
+
+export function serverFeatures(): ServerFeatures {
+  const { health, server } = useTelemetry.getState();
+  const { models, model } = useConnection.getState();
+  const entry = models.find((candidate) => candidate.id === model);
+  return {
+    isColibri: health?.scheduler !== undefined && server !== 'foreign',
+    kvSlots: health?.kv_slots ?? 0,
+    maxTokens: entry?.max_output_tokens ?? null,
+  };
+}
+
+/** A new, empty answer to the message with id `parent`. */
+export function answerTo(conversation: string, parent: string): Message {
+  return {
+    id: newId(),
+    conversation,
+    parent,
+    role: 'assistant',
+    content: '',
+    reasoning: '',
+    toolCalls: [],
+    attachments: [],
+    state: 'streaming',
+    finish: '',
+    error: '',
+    hasMalformed: false,
+    figures: {},
+    model: useConnection.getState().model,
+    created: Date.now(),
+  };
+}
+
+/**
+ * Fill an answer. A message that has text already is continued. Returns why there is no answer, or
+ * null; an answer that stayed empty is removed.
+ */
+export async function runTurn(answer: Message): Promise<Failure['error'] | null> {
+  const id = answer.conversation;
+  if (running.has(id)) return null;
+  const stop = new AbortController();
+  running.set(id, stop);
+  setFailure(id, null);
+  putMessage({ ...answer, state: 'streaming' }, true);
+  const run = new Run(answer, stop.signal);
+  try {
+    await run.follow(requestFor(answer));
+    run.finish(isComplete(run.turn) ? 'done' : 'cut');
+    return null;
+  } catch (error) {
+    if (stop.signal.aborted) {
+      run.finish('stopped');
+      return null;
+    }
+    const failure =
+      error instanceof RequestError ? error : new RequestError('network', String(error));
+    run.finish('cut', failure.message);
+    return run.hasText ? null : failure;
+  } finally {
+    running.delete(id);
+    clearLive(id);
+    void saveNow();
+    telemetryFeed.refresh();
+  }
+}
+
+export function setFailure(conversation: string, failure: Failure | null): void {
+  useChat.setState((state) => {
+    const others = withoutKey(state.failures, conversation);
+    return { failures: failure === null ? others : { ...others, [conversation]: failure } };
+  });
+}
+
+function clearLive(conversation: string): void {
+  useChat.setState((state) => ({ live: withoutKey(state.live, conversation) }));
+}
+
+function requestFor(answer: Message): (hasOldLimit: boolean) => ChatBody {
+  const id = answer.conversation;
+  const { conversations, messages } = useChat.getState();
+  const features = serverFeatures();
+  const table = messages[id] ?? {};
+  const path = pathTo(table, answer.parent);
+  let slot: number | null = null;
+  if (features.kvSlots > 0) {
+    const choice = chooseSlot(Object.values(conversations), id, features.kvSlots);
+    slot = choice.slot;
+    if (choice.evicted !== null) changeConversation(choice.evicted, { slot: null });
+    changeConversation(id, { slot });
+  }
+  return (hasOldLimit) =>
+    buildRequest({
+      model: useConnection.getState().model,
+      system: conversations[id]?.system ?? '',
+      history: answer.content === '' ? path : [...path, answer],
+      sampling: useSampling.getState().sampling,
+      features,
+      slot,
+      hasOldLimit,
+    });
+}
+
+class Run {
+  turn: Turn;
+  private readonly answer: Message;
+  private readonly signal: AbortSignal;
+  private frame: ReturnType<typeof setTimeout> | undefined;
+  private retry: { at: number; attempt: number; reason: string } | null = null;
+
+  constructor(answer: Message, signal: AbortSignal) {
+    this.answer = answer;
+    this.signal = signal;
+    this.turn = startTurn(Date.now(), continued(answer));
+    this.show();
+  }
+
+  get hasText(): boolean {
+    return this.turn.content !== '' || this.turn.reasoning !== '' || this.turn.toolCalls.length > 0;
+  }
+
+  /** Send until the server takes it, and take the stream in. */
+  async follow(makeBody: (hasOldLimit: boolean) => ChatBody): Promise<void> {
+    let hasOldLimit = false;
+    for (let attempt = 1; ;) {
+      try {
+        await streamChat(
+          currentEndpoint(),
+          makeBody(hasOldLimit),
+          (delta) => {
+            this.turn = applyDelta(this.turn, delta, Date.now());
+            this.frame ??= setTimeout(() => this.show(), FRAME_MS);
+          },
+          this.signal,
+        );
+        return;
+      } catch (error) {
+        if (!(error instanceof RequestError) || error.kind !== 'status') throw error;
+        if (!hasOldLimit && refusesLimit(error)) hasOldLimit = true;
+        else if (isTemporary(error) && attempt <= MAX_RETRIES) {
+          await this.pause(error, attempt);
+          attempt += 1;
+        } else throw error;
+      }
+    }
+  }
+
+  finish(state: Message['state'], error = ''): void {
+    clearTimeout(this.frame);
+    addToSession(this.turn.usage?.promptTokens ?? 0, tokenCount(this.turn));
+    const message = {
+      ...this.grown(),
+      state,
+      error: error || this.turn.failure,
+      figures: this.figures(),
+    };
+    const isSame = message.content === this.answer.content;
+    if (isEmptyAnswer(message)) void removeMessage(message);
+    else if (isSame && this.answer.content !== '') putMessage({ ...this.answer, state, error });
+    else putMessage(message);
+  }
+
+  private figures(): Message['figures'] {
+    const { slot } = useChat.getState().conversations[this.answer.conversation] ?? {};
+    const figures = figuresOf(this.turn, Date.now());
+    return slot === null || slot === undefined ? figures : { ...figures, slot };
+  }
+
+  private grown(): Message {
+    const { content, reasoning, toolCalls, finish, hasMalformed } = this.turn;
+    return {
+      ...this.answer,
+      content,
+      reasoning,
+      toolCalls,
+      finish,
+      hasMalformed,
+      state: 'streaming',
+    };
+  }
+
+  private show(): void {
+    this.frame = undefined;
+    if (this.signal.aborted) return;
+    const { id, conversation } = this.answer;
+    useChat.setState((state) => ({
+      live: { ...state.live, [conversation]: { message: id, turn: this.turn, retry: this.retry } },
+    }));
+    if (this.turn.pieces > 0) putMessage(this.grown());
+  }
+
+  private async pause(error: RequestError, attempt: number): Promise<void> {
+    const waitMs = (error.retryAfterS ?? USUAL_RETRY_S * attempt) * 1000;
+    this.retry = { at: Date.now() + waitMs, attempt, reason: error.message };
+    this.show();
+    await sleep(waitMs, this.signal);
+    this.retry = null;
+    this.turn = startTurn(Date.now(), continued(this.answer));
+    this.show();
+  }
+}
+
+/** What an answer that goes on begins with; nothing is generated after a blank at its end. */
+function continued(answer: Message): Pick<Message, 'content' | 'reasoning'> {
+  return { content: answer.content.trimEnd(), reasoning: answer.reasoning };
+}
+
+function refusesLimit(error: RequestError): boolean {
+  const words = `${error.param} ${error.message}`;
+  return error.status === 400 && words.includes('max_completion_tokens');
+}
+
+function isTemporary(error: RequestError): boolean {
+  return error.status === 429 || (error.status === 503 && error.retryAfterS !== null);
+}
+
+function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => {
+      clearTimeout(timer);
+      reject(new DOMException('stopped', 'AbortError'));
+    });
+  });
+}

@@ -1,0 +1,36 @@
+// Server-sent events from the body of a fetch (EventSource cannot send a key). Knows no React.
+import { createParser } from 'eventsource-parser';
+
+export interface StreamListener {
+  /** A complete event: its name ("message" if it has none) and its data lines joined by LF. */
+  onEvent: (name: string, data: string) => void;
+  /** The text of a comment line. */
+  onComment?: (text: string) => void;
+  /** Any bytes at all arrived. */
+  onActivity?: () => void;
+}
+
+/** Read a body to its end. Bytes may be cut anywhere, inside a character too. */
+export async function readEventStream(
+  body: ReadableStream<Uint8Array>,
+  listener: StreamListener,
+): Promise<void> {
+  const decoder = new TextDecoder();
+  const parser = createParser({
+    onEvent: (event) => listener.onEvent(event.event ?? 'message', event.data),
+    onComment: (text) => listener.onComment?.(text),
+  });
+  const reader = body.getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      listener.onActivity?.();
+      parser.feed(decoder.decode(value, { stream: true }));
+    }
+    // A last event without its blank line still counts: some servers close that way.
+    parser.feed(`${decoder.decode()}\n\n`);
+  } finally {
+    reader.releaseLock();
+  }
+}

@@ -1,0 +1,62 @@
+// Texts of the page: one JSON file per namespace and language under locales/. A namespace belongs to
+// one feature; `common` to the shell. Missing texts fall back to English.
+import i18next, { type Resource } from 'i18next';
+import { initReactI18next } from 'react-i18next';
+import { readStored, writeStored } from '@/lib/storage';
+
+export const LOCALES = { en: 'English', it: 'Italiano' } as const;
+export type Locale = keyof typeof LOCALES;
+const KEY = 'colibri-locale';
+
+const files = import.meta.glob<Record<string, unknown>>('./locales/*/*.json', {
+  eager: true,
+  import: 'default',
+});
+
+/** All texts, by language and namespace. */
+export function resources(): Resource {
+  const found: Record<string, Record<string, Record<string, unknown>>> = {};
+  for (const [path, texts] of Object.entries(files)) {
+    const [, locale, namespace] = /locales\/([^/]+)\/([^/]+)\.json$/.exec(path) ?? [];
+    if (locale === undefined || namespace === undefined) continue;
+    (found[locale] ??= {})[namespace] = texts;
+  }
+  return found;
+}
+
+function isLocale(text: string | null | undefined): text is Locale {
+  return text !== null && text !== undefined && text in LOCALES;
+}
+
+/** The stored language, else the first of the browser's that there is, else English. */
+export function detectLocale(stored: string | null, preferred: readonly string[]): Locale {
+  if (isLocale(stored)) return stored;
+  for (const tag of preferred) {
+    const language = tag.toLowerCase().split('-')[0];
+    if (isLocale(tag)) return tag;
+    if (isLocale(language)) return language;
+  }
+  return 'en';
+}
+
+export function setLocale(locale: Locale): void {
+  writeStored(KEY, locale);
+  void i18next.changeLanguage(locale);
+}
+
+export function startI18n(): void {
+  const follow = (locale: string): void => {
+    document.documentElement.lang = locale;
+    document.documentElement.dir = i18next.dir(locale);
+  };
+  i18next.on('languageChanged', follow);
+  void i18next.use(initReactI18next).init({
+    showSupportNotice: false, // an advertisement in the console of whoever looks there
+    lng: detectLocale(readStored(KEY), navigator.languages),
+    fallbackLng: 'en',
+    resources: resources(),
+    defaultNS: 'common',
+    interpolation: { escapeValue: false }, // React escapes
+    initAsync: false,
+  });
+}

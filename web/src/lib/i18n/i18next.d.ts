@@ -1,0 +1,20 @@
+// Makes unknown text keys a type error. A new namespace is one more line here.
+import 'i18next';
+import type brain from './locales/en/brain.json';
+import type chat from './locales/en/chat.json';
+import type common from './locales/en/common.json';
+import type runtime from './locales/en/runtime.json';
+import type settings from './locales/en/settings.json';
+
+declare module 'i18next' {
+  interface CustomTypeOptions {
+    defaultNS: 'common';
+    resources: {
+      brain: typeof brain;
+      chat: typeof chat;
+      common: typeof common;
+      runtime: typeof runtime;
+      settings: typeof settings;
+    };
+  }
+}

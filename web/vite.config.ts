@@ -1,0 +1,27 @@
+import react from '@vitejs/plugin-react';
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vitest/config';
+import { precompress } from './tools/precompress.ts';
+
+// What `npm run dev` passes on to a running `coli serve`.
+const SERVER = process.env.COLI_SERVER ?? 'http://127.0.0.1:8000';
+const SERVER_PATHS = ['/v1', '/health', '/profile', '/experts', '/events', '/openapi.json'];
+
+export default defineConfig({
+  plugins: [react(), precompress()],
+  resolve: { alias: { '@': fileURLToPath(new URL('./src', import.meta.url)) } },
+  server: {
+    port: 5173,
+    strictPort: true,
+    proxy: Object.fromEntries(SERVER_PATHS.map((path) => [path, { target: SERVER }])),
+  },
+  build: { target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false },
+  test: {
+    environment: 'jsdom',
+    setupFiles: ['src/testing/setup.ts'],
+    include: ['src/**/*.test.{ts,tsx}', 'tools/**/*.test.ts'],
+    restoreMocks: true,
+    pool: 'threads',
+    testTimeout: 30_000,
+  },
+});
