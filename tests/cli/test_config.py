@@ -1,0 +1,123 @@
+"""`coli config`: which source wins, what is shown of secrets, and what changing the file keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.command_line import CommandLine
+
+pytestmark = pytest.mark.e2e
+
+
+def user_file(coli: CommandLine, text: str) -> Path:
+    path = coli.home / "config" / "colibri" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def shown(coli: CommandLine, *options: str) -> dict[str, dict[str, Any]]:
+    done = coli.run("config", "show", "--json", *options)
+    settings: dict[str, dict[str, Any]] = json.loads(done.stdout)["settings"]
+    return settings
+
+
+def test_variable_beats_project_file_beats_user_file_and_each_is_named(coli: CommandLine) -> None:
+    user = user_file(coli, "[default]\nctx = 100\n")
+    assert shown(coli)["ctx"] == {"value": 100, "origin": "config", "source": str(user)}
+    project = coli.home / "colibri.toml"
+    project.write_text("[default]\nctx = 200\n[serve]\nctx = 300\n")
+    assert shown(coli)["ctx"] == {"value": 200, "origin": "config", "source": str(project)}
+    assert shown(coli, "--for", "serve")["ctx"]["value"] == 300
+    coli.variables["COLI_CTX"] = "400"
+    assert shown(coli)["ctx"] == {"value": 400, "origin": "environment", "source": "COLI_CTX"}
+    assert shown(coli)["seed"] == {"value": None, "origin": "default", "source": None}
+
+
+def test_the_table_names_what_is_set_and_where(coli: CommandLine) -> None:
+    coli.variables["COLI_CTX"] = "400"
+    done = coli.run("config", "show", "--origin")
+    assert done.stdout.splitlines()[1].split() == ["ctx", "400", "environment", "COLI_CTX"]
+    assert "seed" not in done.stdout
+    assert "seed" in coli.run("config", "show", "--all").stdout
+
+
+def test_secrets_are_masked_and_never_written(coli: CommandLine) -> None:
+    coli.variables["COLI_API_KEY"] = "k-UNIQUE-123"
+    for arguments in (("show",), ("show", "--origin"), ("show", "--json"), ("get", "api_key")):
+        done = coli.run("config", *arguments)
+        assert "k-UNIQUE-123" not in done.stdout + done.stderr
+        assert "***" in done.stdout
+    done = coli.run("config", "set", "api_key", "k-UNIQUE-123")
+    assert done.returncode == 2
+    assert "api_key_file" in done.stderr
+
+
+def test_set_and_unset_keep_comments_and_other_keys(coli: CommandLine) -> None:
+    text = "# mine\n[default]\nctx = 100  # small\n\n[serve]\nport = 8001\n"
+    path = user_file(coli, text)
+    assert coli.run("config", "set", "ctx", "200").returncode == 0
+    assert path.read_text() == text.replace("100", "200")
+    assert coli.run("config", "set", "serve.max_queue", "3").returncode == 0
+    assert coli.run("config", "get", "serve.max_queue").stdout == "3\n"
+    assert coli.run("config", "unset", "serve.max_queue").returncode == 0
+    assert path.read_text().rstrip() == text.replace("100", "200").rstrip()
+
+
+def test_a_new_file_belongs_to_its_user_alone(coli: CommandLine) -> None:
+    assert coli.run("config", "set", "think", "yes").returncode == 0
+    path = Path(coli.run("config", "path").stdout.strip())
+    assert path.read_text() == "[default]\nthink = true\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("set", "ctxx", "1"), "'ctx'"),
+        (("set", "ctx", "many"), "'many'"),
+        (("set", "ctx", "-1"), "'-1'"),
+        (("set", "srve.port", "1"), "serve.port"),
+        (("get", "nothing_like_it"), "nothing_like_it"),
+        (("set", "numerics", "exact"), "default, fast, float"),
+    ],
+)
+def test_wrong_names_and_values_are_refused_and_the_file_stays(
+    coli: CommandLine, arguments: tuple[str, ...], named: str
+) -> None:
+    path = user_file(coli, "[default]\n")
+    done = coli.run("config", *arguments[:1], "--", *arguments[1:])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert named in done.stderr
+    assert path.read_text() == "[default]\n"
+
+
+def test_check_finds_wrong_keys_in_every_table(coli: CommandLine) -> None:
+    user_file(coli, "[default]\nctx = 100\n[serve]\nportt = 1\n")
+    done = coli.run("config", "check")
+    assert done.returncode == 2
+    assert "'port'" in done.stderr
+    user_file(coli, "[default]\nctx = 100\n")
+    assert coli.run("config", "check").returncode == 0
+
+
+def test_a_file_that_is_no_toml_is_not_overwritten(coli: CommandLine) -> None:
+    path = user_file(coli, "not toml at all [")
+    done = coli.run("config", "set", "ctx", "1")
+    assert done.returncode == 2
+    assert "TOML" in done.stderr
+    assert path.read_text() == "not toml at all ["
+
+
+def test_edit_opens_the_editor_and_tells_when_it_cannot(coli: CommandLine) -> None:
+    path = user_file(coli, "[default]\nctx = 7\n")
+    coli.variables["EDITOR"] = "cat"
+    assert coli.run("config", "edit").stdout == path.read_text()
+    coli.variables["EDITOR"] = "no-such-editor"
+    done = coli.run("config", "edit")
+    assert done.returncode == 2
+    assert "no-such-editor" in done.stderr

@@ -1,0 +1,129 @@
+"""`coli plan` as a process: every kind of model, what does not fit, other machines, bad values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.engine.conversion.rig import write_source
+from tests.fakes.command_line import CommandLine
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def coli(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """With measured rates that all tests of this file share."""
+    cache = tmp_path_factory.getbasetemp() / "plan-cache"
+    return CommandLine(tmp_path, {"XDG_CACHE_HOME": str(cache)})
+
+
+@pytest.fixture
+def source(coli: CommandLine) -> Path:
+    return write_source(coli.home / "source").path
+
+
+@pytest.fixture
+def container(coli: CommandLine, source: Path) -> Path:
+    done = coli.run("convert", str(source), "--model", "out", "--quiet")
+    assert done.returncode == 0, done.stderr
+    return coli.home / "out"
+
+
+def test_a_table_with_all_terms(coli: CommandLine, container: Path) -> None:
+    done = coli.run("plan", str(container), "--what-if", "ram=64,ctx=32768")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("model    glm4_moe, ")
+    titles = {line.split("  ")[0].strip() or line.strip().split("  ")[0] for line in lines}
+    assert {"runs", "memory budget", "decode", "prefill", "limited by", "conversations"} <= titles
+    assert max(map(len, lines)) <= 80
+    assert any(set(line) == {"="} for line in lines)  # all experts in memory
+    assert done.stderr == ""
+
+
+def test_json_adds_up(coli: CommandLine, container: Path) -> None:
+    done = coli.run("plan", "--model", str(container), "--json", "--cap", "2", "--ctx", "512")
+    body = json.loads(done.stdout)
+    assert body["schema_version"] == 1
+    assert body["model"]["name"] == "out"
+    (plan,) = body["plans"]
+    assert (plan["label"], plan["runs"], plan["mode"]) == ("now", True, "streamed")
+    ram, disk = plan["tiers"]["ram"], plan["tiers"]["disk"]
+    assert ram["slots_per_layer"] == [2, 2]
+    assert ram["experts"] + disk["experts"] == body["model"]["expert_count"]
+    assert ram["experts_bytes"] + disk["bytes"] == body["model"]["expert_bytes"]
+    parts = ("weights", "conversations", "steps", "process", "experts", "reads", "free")
+    assert sum(ram[f"{part}_bytes"] for part in parts) == ram["budget_bytes"]
+    terms = plan["decode"]["terms"]
+    hidden = terms.pop("hidden_s")
+    assert plan["decode"]["seconds"] == pytest.approx(sum(terms.values()) - hidden)
+    assert 0 < plan["hit_rate"] < 1
+
+
+def test_a_model_that_does_not_fit_says_what_is_missing(coli: CommandLine, container: Path) -> None:
+    done = coli.run("plan", str(container), "--ram", "0.2")
+    assert done.returncode == 0, done.stderr
+    assert "does not fit" in done.stdout
+    assert "the least that runs is" in done.stdout
+    assert "raise --ram" in done.stdout
+    body = json.loads(coli.run("plan", str(container), "--ram", "0.2", "--json").stdout)
+    (plan,) = body["plans"]
+    assert plan["runs"] is False
+    assert plan["missing_bytes"] == plan["needed_bytes"] - plan["budget"]["bytes"] > 0
+
+
+def test_what_cannot_be_streamed_is_told_to_be_converted(coli: CommandLine, source: Path) -> None:
+    done = coli.run("plan", str(source), "--ram", "0.2")
+    assert done.returncode == 0, done.stderr
+    assert "does not fit" in done.stdout
+    assert "coli convert" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 3, "no model was given"),
+        (("nothing",), 3, "no model 'nothing'"),
+        (("source", "--model", "source"), 2, "two models were named"),
+        (("source", "--ctx", "-1"), 2, "--ctx"),
+        (("source", "--ram", "much"), 2, "'much'"),
+        (("source", "--what-if", "ram"), 2, "'ram' is not of the form NAME=VALUE"),
+        (("source", "--what-if", "ram=lots"), 2, "'lots'"),
+        (("source", "--what-if", "ram=0"), 2, "'0' is no amount"),
+        (("source", "--what-if", "ram=64GB/s"), 2, "64 or 64GB"),
+        (("source", "--what-if", "rum=64"), 2, "did you mean ram?"),
+        (("source", "--what-if", "ctx=many"), 2, "'many'"),
+        (("source", "--what-if", "slots=99"), 2, "99"),
+        (("source", "--what-if", "disk=7,disk=8"), 2, "names disk twice"),
+        (("source", "--engine-bin", "x"), 2, "--engine-bin"),
+        (("source", "--vram", "4"), 2, "--vram"),
+    ],
+    ids=str,
+)
+def test_bad_values_are_named_with_a_remedy(
+    coli: CommandLine, source: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    assert source.is_dir()
+    done = coli.run("plan", *arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_model_split_over_directories_is_planned_and_examined(
+    coli: CommandLine, container: Path
+) -> None:
+    other = coli.home / "other"
+    other.mkdir()
+    for file in container.glob("*.safetensors"):
+        file.rename(other / file.name)
+    split = replace(coli, variables={**coli.variables, "COLI_MODEL_DIRS": str(other)})
+    for command in (("plan", str(container)), ("doctor", "--model", str(container))):
+        assert coli.run(*command).returncode != 0
+        done = split.run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,149 @@
+"""What `coli` loads, how fast it answers, and what it says when asked wrongly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from colibri_cli import __version__
+from colibri_cli.discovery import command_names
+
+if TYPE_CHECKING:
+    from tests.fakes.command_line import CommandLine
+
+HEAVY = ("numpy", "rich", "colibri_engine", "prompt_toolkit", "asyncio", "jinja2", "httpx")
+
+
+def loaded_by(coli: CommandLine, code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(*sorted(m for m in sys.modules if '.' not in m))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=coli.environment,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_main_loads_nothing_heavy(coli: CommandLine) -> None:
+    assert loaded_by(coli, "import colibri_cli.main").isdisjoint({*HEAVY, "typer"})
+
+
+def test_importing_the_application_loads_nothing_heavy(coli: CommandLine) -> None:
+    assert loaded_by(coli, "import colibri_cli.app").isdisjoint(HEAVY)
+
+
+def test_importing_every_command_loads_nothing_heavy(coli: CommandLine) -> None:
+    code = "\n".join(f"import colibri_cli.commands.{name}" for name in command_names())
+    assert loaded_by(coli, code).isdisjoint(HEAVY)
+
+
+def test_version_loads_neither_typer_nor_anything_heavy(coli: CommandLine) -> None:
+    code = (
+        "import io; from contextlib import redirect_stdout\nwith redirect_stdout(io.StringIO()):\n"
+    )
+    code += " from colibri_cli.main import main; assert main(['--version']) == 0"
+    assert loaded_by(coli, code).isdisjoint({*HEAVY, "typer"})
+
+
+def test_version_is_the_packages(coli: CommandLine) -> None:
+    done = coli.run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"coli {__version__}\n", "")
+    assert coli.run("--no-color", "--version").stdout == f"coli {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("-h",), ("--help",)])
+def test_help_lists_every_command(coli: CommandLine, arguments: tuple[str, ...]) -> None:
+    done = coli.run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in command_names():
+        assert f" {name} " in done.stdout, name
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_option_of_every_command_is_described(name: str) -> None:
+    import typer
+
+    from colibri_cli.app import app
+
+    root = typer.main.get_command(app)
+    command = root.get_command(None, name)  # type: ignore[attr-defined]
+    assert command.help
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+
+
+def test_an_unknown_command_names_the_nearest(coli: CommandLine) -> None:
+    done = coli.run("chatt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "coli chat" in done.stderr
+    assert coli.run("bogus").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("run", "--nope", "hi"), "--nope"),
+        (("run", "--temp", "hot", "hi"), "--temp"),
+        (("run", "--temp", "3", "hi"), "0..2"),
+        (("run", "--ctx", "-1", "hi"), "--ctx"),
+        (("run", "--numerics", "exact", "hi"), "default, fast, float"),
+        (("--temp", "0", "list"), "--temp"),
+        (("--seed", "1", "list"), "--seed"),
+        (("pull",), "MODEL"),
+        (("pull", "nothing"), "demo, smollm2"),
+        (("pull", "demo", "--name", "x"), "--name"),
+        (("run", "--stop", "", "hi"), "--stop"),
+        (("run", *("--stop", "a") * 5, "hi"), "--stop"),
+        (("run", "--cap", "-4", "--model", ".", "hi"), "--cap"),
+        (("run", "--ram", "much", "--model", ".", "hi"), "--ram"),
+        (("run", "--no-template", "--system", "s", "hi"), "--system"),
+        (("run", "--config", "missing.toml", "hi"), "missing.toml"),
+        (("run",), "prompt"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    coli: CommandLine, arguments: tuple[str, ...], named: str
+) -> None:
+    done = coli.run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("coli: ")
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_without_a_model_the_option_and_the_variable_are_named(coli: CommandLine) -> None:
+    done = coli.run("run", "hi")
+    assert (done.returncode, done.stdout) == (3, "")
+    first = done.stderr.splitlines()[0]
+    assert "--model" in first
+    assert "COLI_MODEL" in first
+    assert "no model" in first
+
+
+def test_a_model_that_does_not_exist_is_named_with_both_ways_to_set_it(coli: CommandLine) -> None:
+    done = coli.run("run", "--model", "missing", "hi")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert all(word in done.stderr for word in ("'missing'", "--model", "COLI_MODEL"))
+
+
+def test_errors_are_json_where_json_was_asked_for(coli: CommandLine) -> None:
+    import json
+
+    done = coli.run("run", "--json", "hi")
+    assert done.returncode == 3
+    error = json.loads(done.stderr)["error"]
+    assert error["code"] == "model_not_given"
+    assert error["hint"]
+
+
+def test_debug_adds_a_traceback_without_local_values(coli: CommandLine) -> None:
+    done = coli.run("--debug", "run", "secret-prompt-text")
+    assert done.returncode == 3
+    assert "Traceback" in done.stderr
+    assert "secret-prompt-text" not in done.stderr

@@ -1,0 +1,314 @@
+"""A conversion that was killed goes on, and the result is that of an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colibri_engine.conversion.directory_lock import directory_lock
+from colibri_engine.conversion.manifest import MANIFEST
+from colibri_engine.conversion.options import ConvertOptions, Layout
+from colibri_engine.errors import CheckpointError, ConversionError
+from tests.engine.conversion.rig import (
+    convert,
+    options,
+    values,
+    weight_files,
+    write_drafting,
+    write_source,
+)
+
+SHARD_BYTES = 100_000  # some eight files
+FILE_EVENTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.truncate"})
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    """Processes that begin with everything imported, so that a kill hits the conversion."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.engine.conversion.rig"])
+    return context
+
+
+def run_until(source: Path, out: Path, chosen: ConvertOptions, last_event: int | None) -> None:
+    """Convert; at the given file operation the process ends as if it had been killed."""
+    seen = 0
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        if event in FILE_EVENTS and str(out) in str(arguments[0]):
+            seen += 1
+            if seen == last_event:
+                os._exit(137)
+
+    if last_event is not None:
+        sys.addaudithook(watch)
+    convert(source, out, chosen)
+    (out.parent / "events").write_text(str(seen))
+
+
+class Killer:
+    """Runs conversions in processes of their own and kills them."""
+
+    def __init__(self, processes: ForkServerContext, source: Path, work: Path) -> None:
+        self._processes = processes
+        self._source = source
+        self.work = work
+
+    def whole(self, out: Path, chosen: ConvertOptions) -> tuple[float, int]:
+        """Let one run to its end; return its seconds and its file operations."""
+        begin = time.perf_counter()
+        process = self._start(out, chosen, 1 << 30)
+        process.join()
+        assert process.exitcode == 0
+        seconds = time.perf_counter() - begin
+        return seconds, int((out.parent / "events").read_text())
+
+    def at_event(self, out: Path, chosen: ConvertOptions, event: int) -> None:
+        """Kill one at a file operation."""
+        process = self._start(out, chosen, event)
+        process.join()
+        assert process.exitcode in {0, 137}
+
+    def after(self, out: Path, chosen: ConvertOptions, seconds: float) -> None:
+        """Kill one after a while."""
+        process = self._start(out, chosen, None)
+        time.sleep(seconds)
+        process.kill()
+        process.join()
+        assert process.exitcode in {0, -9}
+
+    def _start(self, out: Path, chosen: ConvertOptions, event: int | None) -> Any:  # noqa: ANN401
+        process = self._processes.Process(
+            target=run_until, args=(self._source, out, chosen, event), daemon=True
+        )
+        process.start()
+        return process
+
+
+def everything(directory: Path) -> dict[str, bytes]:
+    """Return all files but the lock."""
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+def check_killed_runs(killer: Killer, chosen: ConvertOptions, num_points: int, seed: int) -> None:
+    """Kill at `num_points` points, half of them at file operations and half at any time."""
+    draw = random.Random(seed)
+    seconds, events = killer.whole(killer.work / "whole", chosen)
+    wanted = everything(killer.work / "whole")
+    files = weight_files(killer.work / "whole")
+    assert len(files) > 4
+    assert events > 25
+    for point in range(num_points):
+        out = killer.work / f"out-{point}"
+        for _ in range(draw.randint(1, 3)):
+            if point % 2:
+                killer.at_event(out, chosen, draw.randint(1, events))
+            else:
+                killer.after(out, chosen, draw.uniform(0, seconds))
+            for name, data in weight_files(out).items() if out.exists() else ():
+                assert files[name] == data, f"{name} has its name but not its contents"
+        convert(killer._source, out, chosen)
+        assert everything(out) == wanted
+
+
+@pytest.mark.parametrize("layout", [Layout.STREAM, Layout.PAIRS])
+def test_killed_conversions_end_as_if_nothing_had_been(
+    tmp_path: Path, processes: ForkServerContext, layout: Layout
+) -> None:
+    write_drafting(tmp_path / "source")
+    killer = Killer(processes, tmp_path / "source", tmp_path)
+    check_killed_runs(killer, options(layout, shard_bytes=SHARD_BYTES), 5, seed=len(layout))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [Layout.STREAM, Layout.PAIRS])
+def test_two_hundred_killed_conversions(
+    tmp_path: Path, processes: ForkServerContext, layout: Layout
+) -> None:
+    write_drafting(tmp_path / "source")
+    killer = Killer(processes, tmp_path / "source", tmp_path)
+    check_killed_runs(killer, options(layout, shard_bytes=SHARD_BYTES), 100, seed=100)
+
+
+def test_finished_files_are_kept(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    chosen = options(shard_bytes=SHARD_BYTES)
+    convert(source.path, tmp_path / "out", chosen)
+    names = [*weight_files(tmp_path / "out")]
+    (tmp_path / "out" / names[1]).unlink()
+    kept = [tmp_path / "out" / name for name in names if name != names[1]]
+    before = [path.stat().st_mtime_ns for path in kept]
+    told = convert(source.path, tmp_path / "out", chosen)
+    assert told.files == [names[1]]
+    assert before == [path.stat().st_mtime_ns for path in kept]
+    assert convert(source.path, tmp_path / "out", chosen, verify=True).files == []
+
+
+def test_a_file_of_another_size_is_written_anew(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    chosen = options(shard_bytes=SHARD_BYTES)
+    convert(source.path, tmp_path / "out", chosen)
+    wanted = weight_files(tmp_path / "out")
+    name = [*wanted][2]
+    (tmp_path / "out" / name).write_bytes(wanted[name][:-1000])
+    assert convert(source.path, tmp_path / "out", chosen).files == [name]
+    assert weight_files(tmp_path / "out") == wanted
+
+
+def test_verification_finds_a_changed_byte(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    for layout in Layout:
+        out = tmp_path / layout
+        convert(source.path, out, options(layout))
+        name, data = next(iter(weight_files(out).items()))
+        for place in (len(data) - 1, len(data) // 2):
+            damaged = bytearray(data)
+            damaged[place] ^= 1
+            (out / name).write_bytes(damaged)
+            with pytest.raises(CheckpointError, match=f"{name} is damaged: its digest"):
+                convert(source.path, out, options(layout), verify=True)
+        (out / name).write_bytes(data)
+        assert "verified" in convert(source.path, out, options(layout), verify=True).notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "named"),
+    [
+        ({}, {"xbits": "8"}, "xbits = not set, now it is '8'"),
+        ({"xbits": "8"}, {}, "xbits = '8', now it is not set"),
+        ({"group_size": 32}, {"group_size": 128}, "group_size = 32, now it is 128"),
+        ({}, {"layout": Layout.PAIRS}, "layout = 'stream', now it is 'pairs'"),
+        ({}, {"shard_bytes": 70_000}, "shard_bytes = 100000, now it is 70000"),
+        ({}, {"with_mtp": False}, "mtp = True, now it is False"),
+    ],
+)
+def test_other_options_are_refused(
+    tmp_path: Path, then: dict[str, Any], now: dict[str, Any], named: str
+) -> None:
+    source = write_source(tmp_path / "source")
+    base: dict[str, Any] = {"shard_bytes": SHARD_BYTES}
+    convert(source.path, tmp_path / "out", options(**(base | then)))
+    before = everything(tmp_path / "out")
+    with pytest.raises(ConversionError, match=f"was begun with {named}"):
+        convert(source.path, tmp_path / "out", options(**(base | now)))
+    assert everything(tmp_path / "out") == before
+
+
+def test_another_source_is_refused(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    other = write_source(tmp_path / "other", dtype="F32")
+    convert(source.path, tmp_path / "out")
+    with pytest.raises(ConversionError, match="from another source"):
+        convert(other.path, tmp_path / "out")
+
+
+def test_threads_and_free_space_may_change(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    source = write_source(tmp_path / "source")
+    convert(source.path, tmp_path / "out")
+    chosen = replace(options(), num_threads=5, min_free_bytes=10)
+    assert convert(source.path, tmp_path / "out", chosen).files == []
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    other = write_source(tmp_path / "other")
+    before = everything(other.path)
+    with pytest.raises(ConversionError, match=r"already holds model-00001-of-00003\.safetensors"):
+        convert(source.path, other.path)
+    assert everything(other.path) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"schema_version": 1}',
+        '{"schema_version":1,"parameters":3,"source":"","files":{}}',
+    ],
+)
+def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    source = write_source(tmp_path / "source")
+    convert(source.path, tmp_path / "out")
+    (tmp_path / "out" / MANIFEST).write_text(text)
+    with pytest.raises(ConversionError, match="is damaged"):
+        convert(source.path, tmp_path / "out")
+
+
+def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    convert(source.path, tmp_path / "out")
+    path = tmp_path / "out" / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 2}))
+    with pytest.raises(ConversionError, match="another version"):
+        convert(source.path, tmp_path / "out")
+
+
+def test_two_conversions_into_one_directory_are_refused(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    (tmp_path / "out").mkdir()
+    with directory_lock(tmp_path / "out"):
+        with pytest.raises(ConversionError, match="being written by another conversion"):
+            convert(source.path, tmp_path / "out")
+        assert not weight_files(tmp_path / "out")
+    convert(source.path, tmp_path / "out")
+    assert values(tmp_path / "out")
+
+
+def test_too_little_space_stops_early_and_names_both_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+    from dataclasses import replace
+
+    source = write_source(tmp_path / "source")
+    chosen = replace(options(), min_free_bytes=1 << 60)
+    with pytest.raises(ConversionError, match=r"has \d+ bytes free; \d+ are needed, and 11529"):
+        convert(source.path, tmp_path / "out", chosen)
+    assert not weight_files(tmp_path / "out")
+    real = shutil.disk_usage
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: real(path)._replace(free=1000))
+    with pytest.raises(ConversionError, match="has 1000 bytes free"):
+        convert(source.path, tmp_path / "out")
+
+
+def test_a_full_disk_is_named_and_leaves_no_partial_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_source(tmp_path / "source")
+    chosen = options(shard_bytes=SHARD_BYTES)
+    calls = 0
+    real = os.fsync
+
+    def fails_later(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails_later)
+    with pytest.raises(ConversionError, match=r"the disk of .* is full"):
+        convert(source.path, tmp_path / "out", chosen)
+    assert not list((tmp_path / "out").glob(".*.partial"))
+    monkeypatch.undo()
+    convert(source.path, tmp_path / "out", chosen)
+    convert(source.path, tmp_path / "again", chosen)
+    assert weight_files(tmp_path / "out") == weight_files(tmp_path / "again")

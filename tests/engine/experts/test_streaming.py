@@ -1,0 +1,204 @@
+"""Where experts lie changes no bit of the logits, and each is read as seldom as can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colibri_engine.config import ReadConfig
+from colibri_engine.errors import ExpertReadFailed
+from tests.engine.experts.streaming_rig import (
+    conversation,
+    load_resident,
+    load_streamed,
+    run_steps,
+)
+from tests.fakes.container_models import write_container
+from tests.fakes.stream_models import restream
+
+NUM_EXPERTS = 8
+PER_TOKEN = 2
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models")
+    source = write_container(
+        directory / "container",
+        n_routed_experts=NUM_EXPERTS,
+        num_experts_per_tok=PER_TOKEN,
+        num_hidden_layers=4,  # the first one is dense
+    ).path
+    return restream(source, directory / "stream")
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 4, NUM_EXPERTS])
+@pytest.mark.parametrize("numerics", ["default", "fast", "float"])
+def test_slots_change_no_bit(stream: Path, capacity: int, numerics: str) -> None:
+    resident = load_resident(stream, numerics)
+    steps = conversation(resident.config.vocab_size)
+    wanted = run_steps(resident, steps)
+    model, store = load_streamed(stream, capacity, numerics=numerics)
+    for found, expected in zip(run_steps(model, steps), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert store.counters.misses > 0
+    np.testing.assert_array_equal(model.routing_counts, resident.routing_counts)
+
+
+@pytest.mark.parametrize("mode", ["io_uring", "threads"])
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("working", [2, 3, 20])
+def test_the_way_of_reading_changes_no_bit(
+    stream: Path, mode: str, direct: bool, working: int
+) -> None:
+    resident = load_resident(stream)
+    steps = conversation(resident.config.vocab_size, seed=8)
+    try:
+        model, _ = load_streamed(stream, 1, reads=ReadConfig(mode, direct=direct), working=working)
+    except RuntimeError as exc:
+        pytest.skip(f"hardware: {exc}")
+    for found, wanted in zip(run_steps(model, steps), run_steps(resident, steps), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("looks_ahead", [True, False])
+@pytest.mark.parametrize("working", [2, 6, 30])
+def test_reading_ahead_changes_no_bit(stream: Path, looks_ahead: bool, working: int) -> None:
+    resident = load_resident(stream)
+    steps = conversation(resident.config.vocab_size, seed=5)
+    model, store = load_streamed(stream, 2, working=working, looks_ahead=looks_ahead)
+    for found, wanted in zip(run_steps(model, steps), run_steps(resident, steps), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    counters = store.counters
+    assert (counters.ahead > 0) == looks_ahead
+    assert (counters.late + counters.prefetched > 0) == looks_ahead
+    assert counters.late + counters.prefetched + counters.cancelled <= counters.ahead
+
+
+def test_guesses_that_do_not_come_true_become_fewer(stream: Path) -> None:
+    model, store = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
+    (guesses,) = model._layers[2].mixture.experts.guesses  # type: ignore[attr-defined]
+    assert guesses.precision == 0.5
+    for _ in range(60):
+        guesses._begun.update([0, 1])
+        guesses._is_guess = True
+        guesses.settle([5, 6])
+    assert guesses.precision < 0.05
+    before = store.counters.ahead
+    run_steps(model, [[(0, [3])]])
+    # of the dense layer, of two mixtures, and of the last one for the next token
+    assert store.counters.ahead - before <= PER_TOKEN * (len(store.layers) + 1) - 1
+    for _ in range(60):
+        guesses._begun.update([0, 1])
+        guesses._is_guess = True
+        guesses.settle([0, 1])
+    assert guesses.precision > 0.9
+
+
+def test_a_long_prompt_reads_the_next_layer_while_this_one_is_computed(stream: Path) -> None:
+    model, store = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
+    run_steps(model, [[(0, list(range(60)))]])
+    layers = len(store.layers)
+    assert layers > 1
+    assert store.counters.ahead == layers * NUM_EXPERTS  # the dense layer in front does so, too
+    # each no more than once, and hardly one in vain
+    assert store.counters.bytes_read <= layers * NUM_EXPERTS * store.layers[0].records.nbytes
+    assert store.counters.late + store.counters.prefetched >= layers * (NUM_EXPERTS - 2)
+
+
+def test_weights_of_streamed_experts_are_not_read_at_the_start(stream: Path) -> None:
+    resident = load_resident(stream)
+    model, store = load_streamed(stream, 1)
+    assert resident.resident_bytes - model.resident_bytes == resident.expert_bytes > 0
+    assert model.expert_bytes == 0
+    assert store.counters.bytes_read == 0
+
+
+def test_an_expert_is_read_once_per_step_however_many_rows_chose_it(stream: Path) -> None:
+    model, store = load_streamed(stream, 1)
+    before = model.routing_counts
+    assert before is not None
+    reads = 0
+    for step in conversation(model.config.vocab_size):
+        run_steps(model, [step])
+        now = model.routing_counts
+        assert now is not None
+        distinct = int((now > before).sum())
+        before = now
+        counters = store.counters
+        assert counters.hits + counters.misses - reads == distinct
+        reads = counters.hits + counters.misses
+
+
+def test_nothing_is_read_that_no_row_chose_when_nothing_is_read_ahead(stream: Path) -> None:
+    model, store = load_streamed(stream, 1, looks_ahead=False)
+    run_steps(model, conversation(model.config.vocab_size))
+    record = store.layers[0].records.nbytes
+    assert store.counters.bytes_read == record * store.counters.misses
+
+
+def test_everything_in_memory_is_read_once(stream: Path) -> None:
+    model, store = load_streamed(stream, NUM_EXPERTS)
+    steps = conversation(model.config.vocab_size)
+    run_steps(model, steps)
+    first = store.counters.bytes_read
+    assert first <= sum(layer.records.nbytes * NUM_EXPERTS for layer in store.layers)
+    run_steps(model, steps)
+    assert store.counters.bytes_read == first
+
+
+def test_slots_are_neither_lost_nor_doubled(stream: Path) -> None:
+    model, store = load_streamed(stream, 2, working=3)
+    run_steps(model, conversation(model.config.vocab_size))
+    while store.has_reads:  # for the next token
+        store.collect(wait=True)
+    layers = store.layers
+    (pool,) = {id(layer.pool): layer.pool for layer in layers}.values()
+    held = [layer.cache.slot(e) or 0 for layer in layers for e in layer.cache.experts]
+    free = []
+    while (slot := pool.take()) is not None:
+        free.append(slot)
+    assert sorted([*held, *free]) == list(range(pool.arena.num_slots))
+    assert pool.arena.num_slots == 2 * len(layers) + 3
+
+
+def test_a_cut_file_fails_the_step_by_name_and_the_next_one_is_as_good_as_new(
+    tmp_path: Path,
+) -> None:
+    source = write_container(tmp_path / "container", n_routed_experts=NUM_EXPERTS).path
+    path = restream(source, tmp_path / "stream")
+    resident = load_resident(path)
+    steps = conversation(resident.config.vocab_size)
+    wanted = run_steps(resident, steps)
+    model, store = load_streamed(path, 2)
+    file = path / "out-00000.safetensors"
+    data = file.read_bytes()
+    last = max(place.offset for layer in store.layers for place in layer.records.places)
+    with file.open("r+b") as opened:
+        opened.truncate(last + 100)
+    with pytest.raises(ExpertReadFailed) as caught:
+        run_steps(model, steps * 20)
+    record = store.layers[0].records.nbytes
+    for word in (file.name, "mlp.experts.", f"{record} bytes wanted at {last}, 100 found"):
+        assert word in caught.value.message
+    assert "Success" not in caught.value.message
+    with file.open("r+b") as opened:
+        opened.write(data)
+    for found, expected in zip(run_steps(model, steps), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_record_that_cannot_give_finite_answers_is_refused(tmp_path: Path) -> None:
+    source = write_container(tmp_path / "container", n_routed_experts=NUM_EXPERTS).path
+    path = restream(source, tmp_path / "stream")
+    model, store = load_streamed(path, 1)
+    layer = store.layers[0]
+    down = layer.records.record.parts["down_proj"]
+    with (path / "out-00000.safetensors").open("r+b") as file:
+        for place in layer.records.places:
+            file.seek(place.offset + down.offset + down.layout.codes_nbytes)
+            file.write(b"\xff" * 8)
+    with pytest.raises(ExpertReadFailed, match=r"experts\.\d holds a scale that is not finite"):
+        run_steps(model, [[(0, [1, 2, 3])]])

@@ -1,0 +1,64 @@
+"""Deterministic damage to files, of the kinds that disks, networks and enemies do."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+
+# Numbers that break arithmetic: counts, lengths and offsets are overwritten with them.
+HOSTILE = (
+    0, 1, 0x7F, 0xFF, 1 << 15, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40,
+    1 << 61, (1 << 63) - 1, 1 << 63, (1 << 64) - 1,
+)  # fmt: skip
+
+
+def flip_bits(data: bytes, rng: random.Random, limit: int) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 8))):
+        changed[rng.randrange(limit)] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def truncate(data: bytes, rng: random.Random, limit: int) -> bytes:
+    return data[: rng.choice((rng.randrange(limit), rng.randrange(len(data))))]
+
+
+def overwrite_number(data: bytes, rng: random.Random, limit: int) -> bytes:
+    size, code = rng.choice(((4, "<I"), (8, "<Q")))
+    place = rng.randrange(limit)
+    value = rng.choice(HOSTILE) & ((1 << 8 * size) - 1)
+    return data[:place] + struct.pack(code, value) + data[place + size :]
+
+
+def splice(data: bytes, rng: random.Random, limit: int) -> bytes:
+    place, count = rng.randrange(limit), rng.randrange(1, 64)
+    kind = rng.randrange(4)
+    if kind == 0:  # insert
+        return data[:place] + rng.randbytes(count) + data[place:]
+    if kind == 1:  # delete
+        return data[:place] + data[place + count :]
+    if kind == 2:  # overwrite
+        return data[:place] + rng.randbytes(count) + data[place + count :]
+    source = rng.randrange(limit)  # copy from elsewhere
+    return data[:place] + data[source : source + count] + data[place + count :]
+
+
+def replace_text(data: bytes, rng: random.Random, limit: int) -> bytes:
+    """Swap characters that mean something in JSON."""
+    changed = bytearray(data)
+    places = [place for place in range(limit) if data[place] in b'{}[]",:0123456789']
+    if places:
+        changed[rng.choice(places)] = rng.choice(b'{}[]",:-.e0123456789\\')
+    return bytes(changed)
+
+
+MUTATIONS = (flip_bits, truncate, overwrite_number, splice, replace_text)
+
+
+def mutations(data: bytes, count: int, *, header: int) -> Iterator[bytes]:
+    """Yield damaged copies; most of the damage is in the first `header` bytes."""
+    for seed in range(count):
+        rng = random.Random(seed)
+        limit = len(data) if rng.random() < 0.1 else header
+        yield MUTATIONS[seed % len(MUTATIONS)](data, rng, limit)

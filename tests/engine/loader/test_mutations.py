@@ -1,0 +1,183 @@
+"""Thousands of damaged files: each loads, or is refused by a named error of ours, in one line.
+
+Nothing else may happen: no other exception, no warning, no memory beyond what the file justifies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colibri_engine.errors import ColibriError
+from colibri_engine.loader.checkpoint import open_checkpoint
+from colibri_engine.tokenizer import Tokenizer
+from tests.engine.loader.mutations import mutations
+from tests.engine.loader.test_quantized_checkpoints import write as write_quantized
+from tests.fakes.container_models import CONTAINER_FORMATS, write_container
+from tests.fakes.stream_models import restream
+from tests.fakes.tiny_checkpoint import write_hf
+from tests.fakes.tiny_gguf import write_gguf_model
+from tests.fakes.tiny_variants import write_variant
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+}
+TINY_MIXTURE: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "moe_intermediate_size": 32,
+    "intermediate_size": 32,
+    "n_routed_experts": 2,
+    "num_experts_per_tok": 1,
+    "head_dim": 16,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+SUPERBLOCKS: dict[str, Any] = {
+    **SMALL,
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "head_dim": 128,
+}
+SPARE_BYTES = 256 << 20
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Leave the process 256 MiB of address space beyond what it has: more is a MemoryError."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        yield
+        return
+    used = int(statm.read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + SPARE_BYTES, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def load_everything(path: Path) -> None:
+    with contextlib.closing(open_checkpoint(path)) as checkpoint:
+        for name in checkpoint.names():
+            checkpoint.array(name)
+        tokenizer = Tokenizer(checkpoint.tokenizer)
+        tokenizer.decode(tokenizer.encode_text("hello 2020 é<|user|>"))
+
+
+def damage(model: Path, file: Path, count: int, header: int | None) -> None:
+    """Load a model with `file` damaged in `count` ways; `header` bytes of it matter most."""
+    content = file.read_bytes()
+    load_everything(model)
+    loaded = 0
+    for number, changed in enumerate(mutations(content, count, header=header or len(content))):
+        file.write_bytes(changed)
+        try:
+            load_everything(model)
+            loaded += 1
+        except ColibriError as error:
+            message = str(error)
+            assert message, number
+            assert message.isprintable(), number
+            assert len(message) < 800, number
+    assert 0 < loaded < count  # the damage is neither harmless nor total
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("family", ["llama", "glm4_moe"])
+def test_damaged_gguf_files(tmp_path: Path, family: str) -> None:
+    dense: dict[str, Any] = {"first_k_dense_replace": 0} if family == "glm4_moe" else {}
+    path = write_gguf_model(tmp_path / "m.gguf", family, type_name="Q4_1", **SMALL, **dense).path
+    damage(path, path, 800, 10_000)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_damaged_gguf_files_of_superblocks(tmp_path: Path) -> None:
+    path = write_gguf_model(tmp_path / "m.gguf", type_name="Q4_K", **SUPERBLOCKS).path
+    damage(path, path, 300, 10_000)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "BF16"])
+def test_damaged_safetensors_files(tmp_path: Path, dtype: str) -> None:
+    write_hf(tmp_path, dtype=dtype, fp8_block=(16, 16), **SMALL)
+    damage(tmp_path, tmp_path / "model.safetensors", 600, 1500)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("family", ["gpt_oss", "inkling"])
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_damaged_files_with_stacks_of_experts(tmp_path: Path, family: str, file: str) -> None:
+    write_variant(tmp_path, family, mxfp4=family == "gpt_oss")
+    damage(tmp_path, tmp_path / file, 250, 12_000 if file == "model.safetensors" else None)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("format_name", CONTAINER_FORMATS)
+def test_damaged_containers(tmp_path: Path, format_name: str) -> None:
+    write_container(tmp_path, format_name=format_name, **TINY_MIXTURE)
+    damage(tmp_path, tmp_path / "out-00000.safetensors", 250, None)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_damaged_configuration_of_a_container(tmp_path: Path) -> None:
+    write_container(tmp_path, **TINY_MIXTURE)
+    damage(tmp_path, tmp_path / "config.json", 600, None)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("format_name", ["int4-grouped", "e8-iq3-lattice"])
+def test_damaged_files_of_the_streaming_layout(tmp_path: Path, format_name: str) -> None:
+    source = write_container(tmp_path / "m", format_name=format_name, **TINY_MIXTURE).path
+    path = restream(source, tmp_path / "stream")
+    damage(path, path / "out-00000.safetensors", 400, 4096)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("way", ["int4-groups", "fp8-blocks", "nvfp4"])
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_damaged_files_of_other_quantizers(tmp_path: Path, way: str, file: str) -> None:
+    write_quantized(tmp_path, way)
+    damage(tmp_path, tmp_path / file, 250, 6000 if file == "model.safetensors" else None)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+)
+def test_damaged_json_files(tmp_path: Path, file: str) -> None:
+    write_hf(tmp_path, **SMALL)
+    damage(tmp_path, tmp_path / file, 300, None)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_damaged_index(tmp_path: Path) -> None:
+    write_hf(tmp_path, num_shards=3, **SMALL)
+    damage(tmp_path, tmp_path / "model.safetensors.index.json", 300, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gguf", "safetensors", "tokenizer.json", "container", "stream"])
+def test_very_many_damaged_files(tmp_path: Path, kind: str) -> None:
+    if kind == "gguf":
+        path = write_gguf_model(tmp_path / "m.gguf", "glm4_moe", type_name="Q5_0", **SMALL).path
+        damage(path, path, 30_000, 12_000)
+    elif kind == "container":
+        write_container(tmp_path, **TINY_MIXTURE)
+        damage(tmp_path, tmp_path / "out-00000.safetensors", 30_000, 6000)
+    elif kind == "stream":
+        path = restream(write_container(tmp_path / "m", **TINY_MIXTURE).path, tmp_path / "stream")
+        damage(path, path / "out-00000.safetensors", 30_000, 8000)
+    else:
+        write_hf(tmp_path, **SMALL)
+        name = "model.safetensors" if kind == "safetensors" else kind
+        damage(tmp_path, tmp_path / name, 30_000, 1500)

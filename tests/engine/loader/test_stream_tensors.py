@@ -1,0 +1,125 @@
+"""The streaming layout: read as it lies, refused when it contradicts itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from colibri_engine.errors import CheckpointError
+from colibri_engine.loader.checkpoint import open_checkpoint
+from colibri_engine.quant.tiles import PackedTensor
+from tests.engine.conversion.rig import convert, options, values, write_source
+
+EXPERT = "model.layers.1.mlp.experts.3.up_proj.weight"
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Path:
+    source = write_source(tmp_path / "source")
+    convert(source.path, tmp_path / "out", options(shard_bytes=100_000))
+    return tmp_path / "out"
+
+
+def rewrite(container: Path, name: str, change: Any) -> None:  # noqa: ANN401 - a function
+    """Change the header of the file that holds a tensor: `change(metadata, entry)`."""
+    for path in container.glob("*.safetensors"):
+        data = path.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        if name not in header:
+            continue
+        change(header["__metadata__"], header[name])
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-(8 + len(text)) % 4096)  # records begin pages
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+        return
+    pytest.fail(f"no file holds {name}")
+
+
+def test_matrices_arrive_as_they_lie_in_the_file(container: Path) -> None:
+    checkpoint = open_checkpoint(container)
+    tensor = checkpoint.tensor(EXPERT)
+    assert isinstance(tensor, PackedTensor)
+    assert tensor.shape == checkpoint.shape(EXPERT) == (80, 128)
+    np.testing.assert_array_equal(tensor.unpack(), checkpoint.array(EXPERT))
+    checkpoint.close()
+
+
+def test_some_rows_are_those_of_the_whole(container: Path) -> None:
+    checkpoint = open_checkpoint(container)
+    for name in checkpoint.names():
+        if len(checkpoint.shape(name)) != 2:
+            continue
+        whole = checkpoint.array(name)
+        for first in range(0, whole.shape[0], 16):
+            for count in {1, 16, 17, whole.shape[0] - first} & {*range(whole.shape[0] - first + 1)}:
+                found = checkpoint.rows(name, first, count).unpack()
+                np.testing.assert_array_equal(found, whole[first : first + count])
+    checkpoint.close()
+
+
+def test_a_record_of_another_size_is_refused(container: Path) -> None:
+    def change(metadata: dict[str, str], entry: dict[str, Any]) -> None:
+        del entry
+        body = json.loads(metadata["colibri.experts"])
+        body["model.layers.1.mlp.experts"]["bytes"] += 4096
+        metadata["colibri.experts"] = json.dumps(body)
+
+    rewrite(container, "model.layers.1.mlp.experts.3", change)
+    with pytest.raises(CheckpointError, match=r"experts\.\d.*bytes of U8"):
+        open_checkpoint(container)
+
+
+def test_a_record_of_another_type_is_refused(container: Path) -> None:
+    rewrite(container, "model.layers.1.mlp.experts.3", lambda _, e: e.update(dtype="I8"))
+    with pytest.raises(CheckpointError, match=r"experts\.3.* of I8, described are .* of U8"):
+        open_checkpoint(container)
+
+
+def test_a_description_without_its_tensor_is_refused(container: Path) -> None:
+    def change(metadata: dict[str, str], entry: dict[str, Any]) -> None:
+        del entry
+        body = json.loads(metadata["colibri.matrices"])
+        body["model.layers.7.self_attn.o_proj.weight"] = next(iter(body.values()))
+        metadata["colibri.matrices"] = json.dumps(body)
+
+    rewrite(container, "lm_head.weight", change)
+    with pytest.raises(CheckpointError, match=r"layers\.7\.self_attn.* but is not there"):
+        open_checkpoint(container)
+
+
+def test_a_newer_layout_is_refused_by_name(container: Path) -> None:
+    rewrite(container, "lm_head.weight", lambda m, _: m.update({"colibri.layout": "stream-2"}))
+    with pytest.raises(CheckpointError, match="'stream-2', which is not supported"):
+        open_checkpoint(container)
+
+
+def test_a_scale_that_is_no_number_is_refused(container: Path) -> None:
+    checkpoint = open_checkpoint(container)
+    tensor = checkpoint.tensor(EXPERT)
+    checkpoint.close()
+    assert isinstance(tensor, PackedTensor)
+    scales = tensor.packed[tensor.layout.codes_nbytes :]
+    for path in container.glob("*.safetensors"):
+        data = path.read_bytes()
+        if scales.tobytes() in data:
+            damaged = scales.copy()
+            damaged.view(np.float32)[3] = np.nan
+            path.write_bytes(data.replace(scales.tobytes(), damaged.tobytes(), 1))
+    again = open_checkpoint(container)
+    with pytest.raises(CheckpointError, match="scale that is not finite"):
+        again.tensor(EXPERT)
+    with pytest.raises(CheckpointError, match="scale that is not finite"):
+        again.rows(EXPERT, 0, 80)
+    again.close()
+
+
+def test_a_missing_file_is_named(container: Path) -> None:
+    assert values(container)
+    next(container.glob("model-00002-of-*")).unlink()
+    with pytest.raises(CheckpointError, match=r"model-00002-of-\d+\.safetensors is missing"):
+        open_checkpoint(container)

@@ -1,0 +1,150 @@
+"""Plans as a whole: memory adds up, more of it never means less, what does not fit says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colibri_engine.config import read_config
+from colibri_engine.machine import Memory
+from colibri_engine.models.base import ModelConfig
+from colibri_engine.planning.cases import Case, Subject, plan
+from colibri_engine.planning.forecast import Disk, Machine
+from colibri_engine.planning.hits import usual_choices
+from colibri_engine.planning.model_sizes import Amount, ExpertLayer, ModelSizes
+from colibri_engine.planning.rates import Rate
+
+MB = 1_000_000
+RATE = Rate(20e9, 100e9, 10e9)
+MACHINE = Machine({"int4": RATE, "f32": RATE}, RATE, 3e-7, Disk(1e9))
+NEEDED = 500 * MB + 256 * MB  # resident weights and the process
+NUM_EXPERTS = 16
+
+
+def subject(record_bytes: tuple[int, ...] = (4 * MB, 4 * MB, 6 * MB)) -> Subject:
+    config = SimpleNamespace(
+        model_type="test", vocab_size=1000, num_layers=4, num_experts=NUM_EXPERTS,
+        num_experts_per_token=2, max_positions=4096,
+    )  # fmt: skip
+    layers = tuple(
+        ExpertLayer(number, NUM_EXPERTS, {"int4": Amount(nbytes, 2 * nbytes)}, nbytes)
+        for number, nbytes in enumerate(record_bytes, 1)
+    )
+    sizes = ModelSizes(
+        config=cast("ModelConfig", config),
+        hidden_size=512,
+        expert_width=256,
+        file_bytes=500 * MB + NUM_EXPERTS * sum(record_bytes),
+        resident={"attention": 400 * MB, "embedding and head": 100 * MB},
+        token={"int4": Amount(400 * MB, 800 * MB), "f32": Amount(MB, MB // 4)},
+        head={"int4": Amount(50 * MB, 100 * MB)},
+        expert_layers=layers,
+        draft_layers=(),
+        stored=tuple((NUM_EXPERTS, nbytes) for nbytes in record_bytes),
+        position_bytes=1000,
+        position_macs=1000,
+    )
+    return Subject(cast("Any", None), sizes, usual_choices(NUM_EXPERTS, 2), from_history=False)
+
+
+def planned(ram: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    config = read_config((), {"SNAP": "model", "COLI_DRAFT": "off"})
+    memory = replace(config.memory, ram_bytes=ram, **changes)
+    return plan(subject(), Case(replace(config, memory=memory), Memory(ram, ram), MACHINE))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(700 * MB, 1200 * MB), st.integers(0, 200 * MB))
+def test_more_memory_never_gives_fewer_slots_or_hits(ram: int, more: int) -> None:
+    less_found, more_found = planned(ram), planned(ram + more)
+    if not less_found["runs"]:
+        return
+    assert more_found["runs"]
+    assert more_found["tiers"]["ram"]["experts"] >= less_found["tiers"]["ram"]["experts"]
+    assert more_found["hit_rate"] >= less_found["hit_rate"] - 0.02  # drawn, so not quite monotone
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(700 * MB, 1200 * MB))
+def test_what_the_memory_is_for_adds_up(ram: int) -> None:
+    found = planned(ram)
+    if not found["runs"]:
+        assert found["missing_bytes"] >= 0
+        return
+    tiers = found["tiers"]
+    parts = ("weights", "conversations", "steps", "process", "experts", "reads", "free")
+    total = sum(tiers["ram"][f"{part}_bytes"] for part in parts)
+    if total > ram:  # an engine decides before conversations and steps have grown
+        assert found["mode"] == "resident"
+        assert "more than the budget" in found["warnings"][0]
+        return
+    assert total == ram
+    assert tiers["ram"]["experts"] + tiers["disk"]["experts"] == 3 * NUM_EXPERTS
+    everything = NUM_EXPERTS * 14 * MB
+    assert tiers["ram"]["experts_bytes"] + tiers["disk"]["bytes"] == everything
+
+
+def test_what_does_not_fit_says_how_much_is_missing() -> None:
+    found = planned(600 * MB)
+    assert found["runs"] is False
+    # One expert of each layer, and two of each size for reads.
+    assert found["needed_bytes"] == NEEDED + 14 * MB + 2 * 10 * MB
+    assert found["missing_bytes"] == found["needed_bytes"] - 600 * MB
+    assert "the least that runs is" in found["reason"]
+    assert found["hint"]
+
+
+def test_a_draft_layer_nobody_uses_takes_no_memory() -> None:
+    whole = subject()
+    sizes = whole.sizes
+    # Its records are on disk, and its experts twice as large.
+    more = replace(
+        sizes,
+        stored=(*sizes.stored, (NUM_EXPERTS, 12 * MB)),
+        file_bytes=sizes.file_bytes + NUM_EXPERTS * 12 * MB,
+    )
+    config = read_config((), {"SNAP": "model", "COLI_DRAFT": "off"})
+    config = replace(config, memory=replace(config.memory, ram_bytes=900 * MB))
+    case = Case(config, Memory(900 * MB, 900 * MB), MACHINE)
+    assert plan(replace(whole, sizes=more), case)["tiers"] == plan(whole, case)["tiers"]
+
+
+def test_a_cap_leaves_the_rest_free() -> None:
+    found = planned(2000 * MB, cap=2, may_raise=False)
+    assert found["tiers"]["ram"]["slots_per_layer"] == [2, 2]
+    assert found["tiers"]["ram"]["free_bytes"] > 500 * MB
+    assert found["mode"] == "streamed"
+
+
+def test_everything_in_memory_is_read_from_memory() -> None:
+    found = planned(2000 * MB)
+    assert (found["mode"], found["hit_rate"]) == ("resident", 1.0)
+    assert found["decode"]["terms"]["read_s"] == 0.0
+    assert found["tiers"]["disk"] == {"experts": 0, "bytes": 0}
+    assert found["hit_source"] == "everything is in memory"
+
+
+def test_a_longer_context_takes_the_cache_its_memory() -> None:
+    config = read_config((), {"SNAP": "model", "COLI_DRAFT": "off"})
+    config = replace(config, memory=replace(config.memory, ram_bytes=900 * MB))
+    memory = Memory(900 * MB, 900 * MB)
+    short = plan(subject(), Case(config, memory, MACHINE))
+    longer = plan(subject(), Case(replace(config, context_length=32768), memory, MACHINE))
+    more = 1000 * (32768 - 4096)
+    before, after = short["tiers"]["ram"], longer["tiers"]["ram"]
+    assert after["conversations_bytes"] - before["conversations_bytes"] == more
+    assert after["experts"] < before["experts"]
+
+
+def test_what_conversations_and_steps_lack_is_missing_too() -> None:
+    bare = NEEDED + 14 * MB + 2 * 10 * MB  # what is known before the model is
+    found = planned(bare + MB)
+    assert found["runs"] is False
+    assert found["needed_bytes"] > bare + MB
+    assert found["missing_bytes"] == found["needed_bytes"] - bare - MB
+    assert planned(found["needed_bytes"])["runs"]
+    assert not planned(found["needed_bytes"] - 1)["runs"]

@@ -1,0 +1,133 @@
+"""The packed order in numpy is the one the kernels make and read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from colibri_engine.kernels import Matrix
+from colibri_engine.quant.base import IntTensor, Scales
+from colibri_engine.quant.tiles import (
+    TILE,
+    TileLayout,
+    pack_codes,
+    pack_matrix,
+    packed_chunks,
+    unpack_codes,
+    unpack_matrix,
+)
+
+SHAPES = [(1, 16), (15, 63), (16, 64), (17, 65), (33, 16), (48, 96), (70, 200), (130, 3)]
+
+
+def random_tensor(
+    shape: tuple[int, int],
+    *,
+    bits: int = 4,
+    group: int = 64,
+    with_mins: bool = False,
+    dtype: type[np.float16 | np.float32] = np.float32,
+) -> IntTensor:
+    rng = np.random.default_rng(shape[0] * 1000 + shape[1] + bits + group)
+    num_outputs, num_inputs = shape
+    groups = (num_outputs, -(-num_inputs // group))
+
+    def values() -> Scales:
+        drawn = rng.standard_normal(groups)
+        return drawn.astype(np.float16) if dtype is np.float16 else drawn.astype(np.float32)
+
+    return IntTensor(
+        codes=rng.integers(0, 1 << bits, shape, dtype=np.uint8),
+        scales=values(),
+        zero=None if with_mins else 1 << (bits - 1),
+        mins=values() if with_mins else None,
+        bits=bits,
+        group=group,
+    )
+
+
+def native(tensor: IntTensor) -> Matrix:
+    return Matrix.from_codes(
+        tensor.codes, tensor.scales, tensor.zero, tensor.mins, bits=tensor.bits, group=tensor.group
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("group", [16, 48, 64, 256])
+@pytest.mark.parametrize("with_mins", [False, True], ids=["zero", "mins"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_bytes_are_those_of_the_native_packer_and_come_back(
+    shape: tuple[int, int],
+    bits: int,
+    group: int,
+    with_mins: bool,
+    dtype: type[np.float16 | np.float32],
+) -> None:
+    tensor = random_tensor(shape, bits=bits, group=group, with_mins=with_mins, dtype=dtype)
+    layout = TileLayout.of(tensor)
+    packed = pack_matrix(tensor)
+    assert packed.size == layout.nbytes
+    np.testing.assert_array_equal(packed, native(tensor).packed())
+
+    taken = Matrix.from_packed(
+        packed, shape, tensor.zero, bits=bits, group=group, half_scales=dtype is np.float16
+    )
+    np.testing.assert_array_equal(taken.packed(), packed)
+    np.testing.assert_array_equal(taken.unpack(), native(tensor).unpack())
+
+    back = unpack_matrix(packed, layout)
+    np.testing.assert_array_equal(back.codes, tensor.codes)
+    np.testing.assert_array_equal(back.scales, tensor.scales)
+    assert (back.zero, back.bits, back.group) == (tensor.zero, bits, group)
+    if tensor.mins is not None:
+        np.testing.assert_array_equal(back.mins, tensor.mins)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_tiles_can_be_packed_and_unpacked_a_few_rows_at_a_time(bits: int) -> None:
+    tensor = random_tensor((70, 200), bits=bits)
+    layout = TileLayout.of(tensor)
+    pieces = [
+        pack_codes(tensor.codes[first : first + 2 * TILE], layout)
+        for first in range(0, 70, 2 * TILE)
+    ]
+    codes = np.concatenate(pieces)
+    np.testing.assert_array_equal(codes, pack_matrix(tensor)[: layout.codes_nbytes])
+    np.testing.assert_array_equal(unpack_codes(codes, layout), tensor.codes)
+
+
+def test_a_large_matrix_comes_in_chunks_of_bounded_size() -> None:
+    tensor = random_tensor((5000, 4096), bits=8, group=4096)
+    chunks = list(packed_chunks(tensor))
+    assert max(chunk.nbytes for chunk in chunks) <= 4 << 20
+    np.testing.assert_array_equal(np.concatenate(chunks), native(tensor).packed())
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"packed": np.zeros(10, np.uint8)}, "do not fit the shape"),
+        ({"shape": (32, 256)}, "do not fit the shape"),
+        ({"shape": (1 << 30, 1 << 30)}, "do not fit the shape"),
+        ({"shape": (0, 64)}, "num_outputs out of range"),
+        ({"bits": 3}, "bits must be 4 or 8"),
+        ({"group": 24}, "multiple of 16"),
+        ({"group": 0}, "multiple of 16"),
+        ({"zero": 16}, "zero must be a code"),
+        ({"zero": None}, "do not fit the shape"),
+        ({"half_scales": True}, "do not fit the shape"),
+    ],
+)
+def test_packed_bytes_that_do_not_fit_are_refused(changes: dict[str, object], problem: str) -> None:
+    tensor = random_tensor((16, 128))
+    arguments: dict[str, object] = {
+        "packed": pack_matrix(tensor),
+        "shape": (16, 128),
+        "zero": 8,
+        "bits": 4,
+        "group": 64,
+        "half_scales": False,
+    }
+    with pytest.raises(ValueError, match=problem):
+        Matrix.from_packed(**(arguments | changes))  # type: ignore[arg-type]

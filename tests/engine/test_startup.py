@@ -1,0 +1,168 @@
+"""What is checked and told while a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from colibri_engine import startup
+from colibri_engine.admission import generation_value
+from colibri_engine.config import EngineConfig, read_config
+from colibri_engine.errors import CheckpointError, InsufficientMemory
+from colibri_engine.loader.checkpoint import open_checkpoint
+from colibri_engine.machine import Memory
+from colibri_engine.memory_plan import check_memory
+from colibri_protocol.messages import RequestOptions
+from tests.fakes.tiny_checkpoint import write_hf, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from colibri_engine.loader.base import Checkpoint
+
+GB = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "tiny"
+    write_hf(directory)
+    write_json(
+        directory / "generation_config.json",
+        {"temperature": 0.25, "top_p": 0.5, "top_k": 11, "eos_token_id": [2, 3]},
+    )
+    return directory
+
+
+def config(path: Path, **changes: Any) -> EngineConfig:  # noqa: ANN401
+    return replace(read_config((), {"SNAP": str(path), "COLI_KV_SAVE": "0"}), **changes)
+
+
+def test_the_model_is_described(model_dir: Path) -> None:
+    loaded = startup.load(config(model_dir, num_slots=3, context_length=99))
+    info = loaded.model_info.data
+    expected = {
+        "id": "tiny", "family": "llama", "context_length": 99, "train_context_length": 256,
+        "num_layers": 2, "num_experts": 0, "num_experts_per_token": 0, "num_slots": 3,
+        "numerics": "default", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>",
+    }  # fmt: skip
+    assert {name: info[name] for name in expected} == expected
+    assert "<|im_start|>" in str(info["chat_template"])
+    assert info["special_tokens"]["<|user|>"] == 3  # type: ignore[index]
+    assert info["vocab_size"] == loaded.tokenizer.vocab_size
+    assert info["architecture"]["hidden_size"] == 64  # type: ignore[index]
+    for name in ("file_bytes", "resident_bytes", "num_threads"):
+        assert int(str(info[name])) > 0
+    assert info["isa"]
+
+
+def test_end_tokens_are_the_union_of_every_source(model_dir: Path) -> None:
+    info = startup.load(config(model_dir)).model_info.data
+    assert info["eos_token_ids"] == [0, 2, 3]  # <|endoftext|> though nobody listed it
+
+
+def test_a_request_that_says_nothing_gets_what_was_set_then_what_the_model_prefers(
+    model_dir: Path,
+) -> None:
+    own = startup.load(config(model_dir)).model_info.data["generation"]
+    assert own == {
+        "temperature": 0.25, "top_p": 0.5, "top_k": 11, "min_p": 0.0, "repetition_penalty": 1.0,
+        "max_tokens": 256,
+    }  # fmt: skip
+    bound = startup.load(config(model_dir, temperature=1.5, top_p=1.0)).model_info.data
+    assert bound["generation"]["temperature"] == 1.5  # type: ignore[index]
+    assert bound["generation"]["top_p"] == 1.0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("value", [None, "hot", True, -1, 9, float("nan")])
+def test_a_damaged_preference_of_the_model_is_not_used(value: object) -> None:
+    assert generation_value({"temperature": value}, "temperature", 0.7) == 0.7
+
+
+def test_a_request_may_ask_for_greedy_against_every_preference(model_dir: Path) -> None:
+    engine = startup.load(config(model_dir)).engine
+    assert engine._admission._sampling(RequestOptions(temperature=0.0)).temperature == 0.0
+    assert engine._admission._sampling(RequestOptions()).top_k == 11
+
+
+class _Weights:
+    """A checkpoint of which only the size and the names are looked at."""
+
+    def __init__(self, nbytes: int, *names: str) -> None:
+        self.nbytes = nbytes
+        self._names = names
+
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+
+def refused(weights: _Weights, memory: Memory, ram_bytes: int | None = None) -> InsufficientMemory:
+    limits = replace(read_config((), {"SNAP": "."}).memory, ram_bytes=ram_bytes)
+    with pytest.raises(InsufficientMemory) as caught:
+        check_memory(cast("Checkpoint", weights), limits, memory)
+    return caught.value
+
+
+def test_weights_that_fit_are_accepted() -> None:
+    limits = read_config((), {"SNAP": "."}).memory
+    weights = cast("Checkpoint", _Weights(3 * GB))
+    check_memory(weights, limits, Memory(total=8 * GB, available=4 * GB))
+
+
+def test_weights_that_cannot_fit_are_refused_with_the_figures() -> None:
+    error = refused(_Weights(20 * GB), Memory(total=64 * GB, available=16 * GB))
+    for figure in ("20.26 GB", "16.00 GB", "64.00 GB"):
+        assert figure in error.message
+    assert "smaller model" in str(error.hint)
+
+
+def test_a_container_limit_is_named() -> None:
+    memory = Memory(total=256 * GB, available=7 * GB, limit=("/sys/fs/cgroup/box", 8 * GB))
+    error = refused(_Weights(20 * GB), memory)
+    assert "/sys/fs/cgroup/box to 8.00 GB" in error.message
+    assert "raise that limit" in str(error.hint)
+
+
+def test_what_was_asked_for_limits_too_and_a_mixture_may_be_converted() -> None:
+    weights = _Weights(20 * GB, "model.layers.0.mlp.experts.0.up_proj.weight")
+    error = refused(weights, Memory(total=64 * GB, available=50 * GB), ram_bytes=6 * GB)
+    assert "6.00 GB are available (set by --ram)" in error.message
+    assert "raise --ram" in str(error.hint)
+    assert "coli convert" in str(error.hint)
+
+
+def test_memory_that_runs_out_while_loading_is_an_error_by_name(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_args: object, **_options: object) -> None:
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(startup, "load_model", exhausted)
+    with pytest.raises(InsufficientMemory, match="memory ran out"):
+        startup.load(config(model_dir))
+
+
+def test_the_files_are_closed_after_a_failure(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Path] = []
+    opened = open_checkpoint(model_dir)
+    close = opened.close
+
+    def close_and_note() -> None:
+        close()
+        closed.append(opened.path)
+
+    monkeypatch.setattr(opened, "close", close_and_note)
+    monkeypatch.setattr("colibri_engine.startup.open_checkpoint", lambda *_: opened)
+    monkeypatch.setattr("colibri_engine.machine.memory", lambda: Memory(1, 1))
+    with pytest.raises(InsufficientMemory):
+        startup.load(config(model_dir))
+    assert closed == [model_dir]
+
+
+def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        startup.load(config(tmp_path / "nothing"))

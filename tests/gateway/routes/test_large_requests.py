@@ -1,0 +1,127 @@
+"""Requests of megabytes: refused by name where too large, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from colibri_cli import long_work
+from colibri_cli.backends import native
+from colibri_cli.gateway.routes import base
+from colibri_cli.long_work import LONG_FROM_BYTES, Result
+from colibri_protocol.limits import MAX_SEGMENTS
+from tests.fakes.supervised import run_async
+from tests.gateway.routes.gateway_rig import Gateway, launch_of, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MESSAGE = {"role": "user", "content": "a"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+
+
+class Watch:
+    """Counts how often the event loop has its turn while large work is under way."""
+
+    def __init__(self) -> None:
+        """Begin with nothing under way."""
+        self.turns: list[int] = []  # of the loop, during each work
+        self._running: set[int] = set()
+
+    async def run_work(self, num_bytes: int, work: Callable[[], Result]) -> Result:
+        """Stand in for the function of this name, which it calls."""
+        if num_bytes < LONG_FROM_BYTES:
+            return await long_work.run_work(num_bytes, work)
+        number = len(self.turns)
+        self.turns.append(0)
+
+        def watched() -> Result:
+            self._running.add(number)
+            try:
+                return work()
+            finally:
+                self._running.discard(number)
+
+        return await long_work.run_work(num_bytes, watched)
+
+    async def count(self, asking: asyncio.Task[Any]) -> None:
+        """Take turns of the loop until the request is answered."""
+        while not asking.done():
+            await asyncio.sleep(0)
+            for number in list(self._running):
+                self.turns[number] += 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [MESSAGE] * 20_000},
+        {"messages": [MESSAGE], "tools": [TOOL] * 10_000, "tool_choice": "none"},
+    ],
+    ids=["messages", "tools"],
+)
+def test_a_large_conversation_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr(base, "run_work", watch.run_work)
+    monkeypatch.setattr(native, "run_work", watch.run_work)
+
+    async def ask() -> None:
+        async with running(launch_of(tmp_path, context_length=1_000_000)) as gateway:
+            path = "/v1/chat/completions"
+            asking = asyncio.create_task(gateway.client.post(path, json=body))
+            await watch.count(asking)
+            assert (await asking).status_code == 200
+            # on the loop it would have no turn at all; a short piece may pass between two turns
+            assert any(watch.turns), watch.turns
+
+    run_async(ask, 60)
+
+
+async def refusal_of(gateway: Gateway, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    response = await gateway.client.post(path, json=body)
+    assert response.status_code == 400, response.text
+    error: dict[str, Any] = response.json()["error"]
+    return error
+
+
+def test_more_parts_than_a_prompt_may_have_are_refused_with_both_numbers(tmp_path: Path) -> None:
+    async def ask() -> None:
+        async with running(launch_of(tmp_path, context_length=10_000_000)) as gateway:
+            count = MAX_SEGMENTS // 2  # two for each message, one for what follows them
+            body = {"messages": [MESSAGE] * count, "max_tokens": 4}
+            for path in ("/v1/chat/completions", "/v1/messages/count_tokens"):
+                error = await refusal_of(gateway, path, body)
+                assert error["type"] == "invalid_request_error"
+                assert f"{2 * count + 1} segments" in error["message"]
+                assert f"at most {MAX_SEGMENTS}" in error["message"]
+            assert (await gateway.answer("[[reply alive]]"))["message"]["content"] == "alive"
+
+    run_async(ask, 60)
+
+
+def test_tools_whose_grammar_is_too_large_are_refused_by_name(tmp_path: Path) -> None:
+    async def ask() -> None:
+        words = ["options", "segments", "slots", "model", "grammar"]
+        async with running(launch_of(tmp_path, words=words)) as gateway:
+            function = {"parameters": SCHEMA, "strict": True}
+            tools = [
+                {"type": "function", "function": {**function, "name": f"f{n}"}}
+                for n in range(4_000)
+            ]
+            body = {"messages": [MESSAGE], "tools": tools}
+            error = await refusal_of(gateway, "/v1/chat/completions", body)
+            assert (error["param"], error["code"]) == ("tools", "invalid_value")
+            assert "bytes" in error["message"]
+
+    run_async(ask, 60)

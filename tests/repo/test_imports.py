@@ -1,0 +1,77 @@
+"""Import rules that need the file names; the package-wide ones are contracts in pyproject.toml."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.repo.tree import QUANT_PARTS, ROOT, module_name, package_modules
+
+# Each library → the modules (with what is below them) that may import it.
+SOLE_IMPORTERS = {
+    "h11": ("colibri_cli.gateway.http1",),
+    "httpx": ("colibri_cli.backends.upstream", "colibri_cli.backends.upstream_answer"),
+    "huggingface_hub": ("colibri_cli.commands.pull", "colibri_cli.models"),
+    "jinja2": ("colibri_cli.chat_formats",),
+    "markdown_it": ("colibri_cli.terminal",),
+    "platformdirs": ("colibri_cli.paths",),
+    "prompt_toolkit": ("colibri_cli.chat",),
+    "rich": ("colibri_cli.console", "colibri_cli.terminal"),
+    "tokenizers": ("colibri_engine.loader", "colibri_engine.tokenizer"),
+    "colibri_engine.kernels._kernels": ("colibri_engine.kernels",),
+}
+
+# Folders whose files are alternatives → what else in the folder they may share.
+ALTERNATIVES = {
+    "colibri_cli/commands": {"base"},
+    "engine/colibri_engine/models": {"base"},
+    "engine/colibri_engine/quant": {"base", *QUANT_PARTS},
+    "engine/colibri_engine/jobs": {"base"},
+}
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Return every module that a file imports, and every name it takes from one, dotted."""
+    return frozenset(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+@pytest.mark.parametrize("library", SOLE_IMPORTERS)
+def test_a_foreign_layer_has_one_seam(library: str) -> None:
+    allowed = SOLE_IMPORTERS[library]
+    strays = {
+        module_name(path)
+        for path in package_modules()
+        if not any(is_within(module_name(path), seam) for seam in allowed)
+        and any(is_within(name, library) for name in imported(path))
+    }
+    assert not strays, f"only {allowed} may import {library}"
+
+
+@pytest.mark.parametrize("folder", ALTERNATIVES)
+def test_alternatives_do_not_know_each_other(folder: str) -> None:
+    shared = ALTERNATIVES[folder]
+    files = [path for path in package_modules() if path.parent == ROOT / folder]
+    names = {module_name(path) for path in files if path.stem not in {"__init__", *shared}}
+    for path in files:
+        if path.stem in {"__init__", "registry"}:
+            continue
+        known = {name for name in imported(path) if name in names - {module_name(path)}}
+        assert not known, f"{module_name(path)} imports {known}"
