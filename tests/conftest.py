@@ -149,7 +149,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.smollm2)
         if "e2e" in Path(item.path).parts:
             item.add_marker(pytest.mark.e2e)
-        if item.get_closest_marker("timed"):  # a machine that others use may stand still meanwhile
+        # Real processes, browsers and bounds of time, on a machine that others use.
+        if item.get_closest_marker("timed") or item.get_closest_marker("e2e"):
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 
