@@ -60,8 +60,8 @@ inline void amx_store(int t, uint8_t* base, int64_t stride) {
   }
 }
 
-// c += a * b with signed bytes in a and unsigned bytes in b, four at a time.
-inline void amx_dpbsud(int c, int a, int b) {
+// c += a * b with signed bytes in both, four at a time.
+inline void amx_dpbssd(int c, int a, int b) {
   amx_require(c != a && c != b && a != b, "one tile twice");
   amx_require(g_amx.num_rows[c] == g_amx.num_rows[a] && g_amx.row_bytes[c] == g_amx.row_bytes[b] &&
                   g_amx.num_rows[b] * 4 == g_amx.row_bytes[a],
@@ -73,7 +73,7 @@ inline void amx_dpbsud(int c, int a, int b) {
       for (int k = 0; k < g_amx.num_rows[b]; ++k) {
         for (int i = 0; i < 4; ++i) {
           const auto left = static_cast<int8_t>(g_amx.tiles[a][m][4 * k + i]);
-          sum += left * g_amx.tiles[b][k][4 * n + i];
+          sum += left * static_cast<int8_t>(g_amx.tiles[b][k][4 * n + i]);
         }
       }
       std::memcpy(&g_amx.tiles[c][m][4 * n], &sum, 4);
@@ -160,8 +160,8 @@ inline bool amx_execute(const AmxInstruction& in) {
     amx_load(in.reg, memory, in.stride);
   } else if (in.opcode == 0x4B && in.prefix == 2) {
     amx_store(in.reg, memory, in.stride);
-  } else if (in.opcode == 0x5E && in.prefix == 2) {
-    amx_dpbsud(in.reg, in.rm, in.third);
+  } else if (in.opcode == 0x5E && in.prefix == 3) {
+    amx_dpbssd(in.reg, in.rm, in.third);
   } else {
     return false;
   }

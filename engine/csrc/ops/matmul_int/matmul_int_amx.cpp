@@ -1,9 +1,11 @@
 // Integer products with AMX byte tiles, on the planes of the AVX-512 variant.
 //
-// The packed codes of a kernel group, [inputs / 4][16][4], are the right operand of TDPBSUD as
-// they stand (4-bit ones after widening), and 16 activation rows the left one. Tiles are as deep as
-// one kernel group (64, 32 or 16 inputs), so that the exact sums stop where scales change. Few
-// rows leave most of a tile empty and go the AVX-512 way.
+// The packed codes of a kernel group, [inputs / 4][16][4], are the right operand of TDPBSSD once
+// their middle is zero (4-bit ones after widening), and 16 activation rows the left one. Tiles are
+// as deep as one kernel group (64, 32 or 16 inputs), so that the exact sums stop where scales
+// change. The tile unit works in order and its sums leave it through memory, so three groups are
+// under way at a time: one is multiplied, one stored, and the vector units scale a third into
+// accumulators that stay in registers. Few rows leave most of a tile empty and go the AVX-512 way.
 #include "ops/matmul_int/blocks.h"
 #include "ops/matmul_int/matmul_int.h"
 #include "ops/matmul_int/tile_amx.h"
@@ -14,212 +16,274 @@ namespace {
 
 constexpr int64_t kTileRows = 16;           // activation rows per tile register
 constexpr int64_t kBlockRows = 64;          // rows that share one widening of the codes
-constexpr int64_t kSegment = 1024;          // inputs widened at a time, a bound for the stack
-constexpr int64_t kMinRows = 8;             // below, AVX-512 is at memory speed already
+constexpr int64_t kJobTiles = 4;            // weight tiles that share one look at the rows
+constexpr int64_t kSegment = 512;           // inputs widened at a time, a bound for the stack
+constexpr int64_t kMinGroup = 16;           // the least inputs of a kernel group
+constexpr int64_t kMinRows = 8;             // below, AVX-512 is as fast
 constexpr int64_t kPanelBytes = 768 << 10;  // activations kept in the L2 cache (2 MiB)
 
-// Up to 64 rows against one or two weight tiles.
+// What a kernel group's sums still need besides the two scales.
+enum class Offset {
+  kNone,  // the codes' middle is the zero point
+  kZero,  // another zero point
+  kMins,  // a minimum for each weight group
+};
+
+// A few weight tiles against up to 64 rows.
 struct Job {
   const Product& p;
   int64_t tile;
-  int64_t num_tiles;  // 1 or 2
+  int64_t num_tiles;
   int64_t row;
   int64_t num_rows;
   int64_t rows_per_tile;  // as configured: 16, or fewer in the last rows
 };
 
-// Everything a job accumulates into, on the stack.
+// Everything a job works with, on the stack.
 struct alignas(64) Scratch {
-  uint8_t codes[2][kSegment * kTile];
-  uint8_t rows[2][kTileRows][kInputPad];
-  int32_t sums[2][2][kTileRows][kTile];  // [weight tile][plane]
-  float results[kBlockRows][2][kTile];
+  uint8_t codes[kJobTiles][kSegment * kTile];
+  uint8_t rows[2][kTileRows][kSegment];
+  float scales[kSegment / 32][kTileRows];             // of activations; zero for rows there are not
+  int32_t row_sums[kSegment / kMinGroup][kTileRows];  // of each kernel group, where used
+  int32_t sums[2][2][kTileRows][kTile];               // [turn][plane]
+  float results[kJobTiles][kBlockRows][kTile];
 };
 
-// One plane of 16 rows at one kernel group, with the distance of its rows.
+// Up to 16 activation rows from the first input of a segment on.
 struct RowTile {
   const uint8_t* planes[2];
-  int64_t stride;
+  int64_t stride;  // bytes from row to row
+  int64_t first;   // in the job
 };
 
-// Whether the activation rows of a tile follow each other, as a tile load needs them.
-bool is_run(const Job& job, int64_t first) {
-  const int64_t source = source_row(job.p.range, job.row + first);
-  for (int64_t r = 1; r < job.rows_per_tile; ++r) {
-    if (source_row(job.p.range, job.row + first + r) != source + r) return false;
-  }
-  return true;
-}
+// The inputs of a segment.
+struct Span {
+  int64_t begin;
+  int64_t count;
+};
 
-RowTile locate_rows(const Job& job, int64_t first, int64_t begin) {
-  const QuantRows& a = job.p.a;
-  const int64_t row_bytes = 2 * a.padded_inputs;
-  const uint8_t* base = a.data + source_row(job.p.range, job.row + first) * row_bytes + begin;
-  return {{base, base + a.padded_inputs}, row_bytes};
-}
+constexpr int32_t middle(int bits) { return bits == 4 ? 8 : 128; }
 
-// Copies scattered rows together.
+// Copies scattered rows together, since a tile load wants them at equal distances.
 template <int kPlanes>
-RowTile gather_rows(const Job& job, int64_t first, int64_t begin, Scratch& scratch) {
+void gather_rows(const Job& job, const Span& span, RowTile& rows, Scratch& scratch) {
   const QuantRows& a = job.p.a;
   for (int64_t r = 0; r < job.rows_per_tile; ++r) {
-    const int64_t source = source_row(job.p.range, job.row + first + r);
-    const uint8_t* base = a.data + source * 2 * a.padded_inputs + begin;
+    const int64_t source = source_row(job.p.range, job.row + rows.first + r);
     for (int plane = 0; plane < kPlanes; ++plane) {
-      for (int64_t i = 0; i < job.p.size; i += 16) {
-        const uint8_t* at = base + plane * a.padded_inputs + i;
-        _mm_store_si128(reinterpret_cast<__m128i*>(&scratch.rows[plane][r][i]),
-                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+      const uint8_t* from = a.data + (source * 2 + plane) * a.padded_inputs + span.begin;
+      for (int64_t i = 0; i < span.count; i += 64) {
+        _mm512_store_si512(&scratch.rows[plane][r][i], _mm512_loadu_si512(from + i));
       }
     }
   }
-  return {{scratch.rows[0][0], scratch.rows[1][0]}, kInputPad};
+  rows.planes[0] = scratch.rows[0][0];
+  rows.planes[1] = scratch.rows[1][0];
+  rows.stride = kSegment;
 }
 
-// Codes of a segment as bytes: in place at 8 bits, widened at 4.
-template <int kBits>
-const uint8_t* widen_codes(const Job& job, int64_t t, int64_t segment, int64_t count,
-                           Scratch& scratch) {
-  const uint8_t* codes = tile_codes(job.p.w, job.tile + t);
-  if (kBits == 8) return codes + segment * kTile;
-  for (int64_t k = 0; k < count; k += 8) {
-    __m512i pair[2];
-    load_codes<kBits>(codes, segment + k, pair);
-    _mm512_store_si512(&scratch.codes[t][k * kTile], pair[0]);
-    _mm512_store_si512(&scratch.codes[t][k * kTile + 64], pair[1]);
-  }
-  return scratch.codes[t];
-}
-
-// Exact sums of 16 rows by 16 outputs over one kernel group, for each plane and weight tile.
-template <int kPlanes>
-void sum_group(const RowTile& rows, const uint8_t* const* codes, int64_t num_tiles,
-               Scratch& scratch) {
-  COLI_TILE_FENCE();
-  _tile_loadd(COLI_ROWS_FIRST, rows.planes[0], rows.stride);
-  _tile_loadd(COLI_CODES_0, codes[0], 64);
-  _tile_zero(COLI_SUMS_0_FIRST);
-  _tile_dpbsud(COLI_SUMS_0_FIRST, COLI_ROWS_FIRST, COLI_CODES_0);
-  if (kPlanes == 2) {
-    _tile_loadd(COLI_ROWS_SECOND, rows.planes[1], rows.stride);
-    _tile_zero(COLI_SUMS_0_SECOND);
-    _tile_dpbsud(COLI_SUMS_0_SECOND, COLI_ROWS_SECOND, COLI_CODES_0);
-  }
-  if (num_tiles == 2) {
-    _tile_loadd(COLI_CODES_1, codes[1], 64);
-    _tile_zero(COLI_SUMS_1_FIRST);
-    _tile_dpbsud(COLI_SUMS_1_FIRST, COLI_ROWS_FIRST, COLI_CODES_1);
-    if (kPlanes == 2) {
-      _tile_zero(COLI_SUMS_1_SECOND);
-      _tile_dpbsud(COLI_SUMS_1_SECOND, COLI_ROWS_SECOND, COLI_CODES_1);
-      _tile_stored(COLI_SUMS_1_SECOND, scratch.sums[1][1], 64);
-    }
-    _tile_stored(COLI_SUMS_1_FIRST, scratch.sums[1][0], 64);
-  }
-  if (kPlanes == 2) _tile_stored(COLI_SUMS_0_SECOND, scratch.sums[0][1], 64);
-  _tile_stored(COLI_SUMS_0_FIRST, scratch.sums[0][0], 64);
-}
-
-// Adds one kernel group's sums to the results of one weight tile, row by row.
-template <int kPlanes>
-void add_group(const Job& job, int64_t t, int64_t first, const Group& group, Scratch& scratch) {
+// Finds the rows of a tile and lays out what their scales and sums are, 16 rows side by side.
+template <int kPlanes, Offset kOffset>
+RowTile prepare_rows(const Job& job, int64_t first, const Span& span, Scratch& scratch) {
   const Product& p = job.p;
-  const bool is_half = p.w.scale_f16 != 0;
-  const bool has_mins = p.w.mins != nullptr;
-  const int64_t index = group.scale_index * kTile;
   const int64_t act_groups = p.a.padded_inputs >> p.act_shift;
-  const uint8_t* mins_stream = tile_stream(p.w, p.w.mins, job.tile + t);
-  const __m512 scales = load_scales(tile_stream(p.w, p.w.scales, job.tile + t), index, is_half);
-  const __m512 mins = has_mins ? load_scales(mins_stream, index, is_half) : scales;
+  const int64_t first_source = source_row(p.range, job.row + first);
+  const int64_t num_scales = span.count >> p.act_shift;
+  bool is_run = true;
   for (int64_t r = 0; r < job.rows_per_tile; ++r) {
     const int64_t source = source_row(p.range, job.row + first + r);
+    is_run = is_run && source == first_source + r;
+    const float* scales = p.a.scales + source * act_groups + (span.begin >> p.act_shift);
+    for (int64_t g = 0; g < num_scales; ++g) scratch.scales[g][r] = scales[g];
+    if (kOffset == Offset::kNone) continue;
     const int32_t* sums = p.a.sums + source * (p.a.padded_inputs / kSumGroup);
-    const int32_t row_sum = sum_values(sums, group.begin, p.size);
-    const __m512 act_scale =
-        _mm512_set1_ps(p.a.scales[source * act_groups + (group.begin >> p.act_shift)]);
-    __m512i sum = _mm512_load_si512(scratch.sums[t][kPlanes - 1][r]);
+    for (int64_t at = 0; at < span.count; at += p.size) {
+      scratch.row_sums[at / p.size][r] = sum_values(sums, span.begin + at, p.size);
+    }
+  }
+  RowTile rows = {};
+  rows.first = first;
+  if (is_run) {
+    rows.planes[0] = p.a.data + first_source * 2 * p.a.padded_inputs + span.begin;
+    rows.planes[1] = rows.planes[0] + p.a.padded_inputs;
+    rows.stride = 2 * p.a.padded_inputs;
+  } else {
+    gather_rows<kPlanes>(job, span, rows, scratch);
+  }
+  return rows;
+}
+
+// Codes of a segment as signed bytes around their middle.
+template <int kBits>
+void widen_codes(const Job& job, int64_t t, const Span& span, Scratch& scratch) {
+  const uint8_t* codes = tile_codes(job.p.w, job.tile + t);
+  const __m512i offset = _mm512_set1_epi8(static_cast<int8_t>(middle(kBits)));
+  for (int64_t k = 0; k < span.count; k += 8) {
+    __m512i pair[2];
+    load_codes<kBits>(codes, span.begin + k, pair);
+    _mm512_store_si512(&scratch.codes[t][k * kTile], _mm512_sub_epi8(pair[0], offset));
+    _mm512_store_si512(&scratch.codes[t][k * kTile + 64], _mm512_sub_epi8(pair[1], offset));
+  }
+}
+
+// Exact sums of 16 rows by 16 outputs over the kernel group at `at`, into one turn's registers.
+#define COLI_MULTIPLY(first_sums, second_sums)                         \
+  do {                                                                 \
+    _tile_loadd(COLI_ROWS_FIRST, rows.planes[0] + at, rows.stride);    \
+    _tile_loadd(COLI_CODES, codes + at * kTile, 64);                   \
+    _tile_zero(first_sums);                                            \
+    _tile_dpbssd(first_sums, COLI_ROWS_FIRST, COLI_CODES);             \
+    if (kPlanes == 2) {                                                \
+      _tile_loadd(COLI_ROWS_SECOND, rows.planes[1] + at, rows.stride); \
+      _tile_zero(second_sums);                                         \
+      _tile_dpbssd(second_sums, COLI_ROWS_SECOND, COLI_CODES);         \
+    }                                                                  \
+  } while (false)
+
+template <int kPlanes, int kTurn>
+COLI_INLINE void multiply_group(const RowTile& rows, const uint8_t* codes, int64_t at) {
+  if (kTurn == 0) {
+    COLI_MULTIPLY(COLI_SUMS_0_FIRST, COLI_SUMS_0_SECOND);
+  } else {
+    COLI_MULTIPLY(COLI_SUMS_1_FIRST, COLI_SUMS_1_SECOND);
+  }
+}
+#undef COLI_MULTIPLY
+
+template <int kPlanes, int kTurn>
+COLI_INLINE void store_sums(Scratch& scratch) {
+  if (kTurn == 0) {
+    _tile_stored(COLI_SUMS_0_FIRST, scratch.sums[0][0], 64);
+    if (kPlanes == 2) _tile_stored(COLI_SUMS_0_SECOND, scratch.sums[0][1], 64);
+  } else {
+    _tile_stored(COLI_SUMS_1_FIRST, scratch.sums[1][0], 64);
+    if (kPlanes == 2) _tile_stored(COLI_SUMS_1_SECOND, scratch.sums[1][1], 64);
+  }
+  COLI_TILE_FENCE();
+}
+
+// One weight tile's scales, stepped along with its kernel groups.
+struct Scales {
+  const uint8_t* scales;
+  const uint8_t* mins;
+  Group group;
+};
+
+// Adds the stored sums of the kernel group at `at` of the segment.
+template <int kBits, int kPlanes, Offset kOffset, int kTurn>
+COLI_INLINE void add_group(const Product& p, Scales& w, int64_t at, const Scratch& scratch,
+                           __m512 (&acc)[kTileRows]) {
+  const bool is_half = p.w.scale_f16 != 0;
+  const int64_t index = w.group.scale_index * kTile;
+  const float* act_scales = scratch.scales[at >> p.act_shift];
+  const int32_t* row_sums = scratch.row_sums[at / p.size];
+  const int32_t offset = middle(kBits) - (kOffset == Offset::kMins ? 0 : p.w.zero);
+  const __m512 scales = load_scales(w.scales, index, is_half);
+  __m512 mins = scales;
+  if (kOffset == Offset::kMins) mins = load_scales(w.mins, index, is_half);
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < kTileRows; ++r) {
+    const __m512 act_scale = _mm512_set1_ps(act_scales[r]);
+    __m512i sum = _mm512_load_si512(scratch.sums[kTurn][kPlanes - 1][r]);
     if (kPlanes == 2) {
-      const __m512i high = _mm512_load_si512(scratch.sums[t][0][r]);
+      const __m512i high = _mm512_load_si512(scratch.sums[kTurn][0][r]);
       sum = _mm512_add_epi32(_mm512_slli_epi32(high, 8), sum);
     }
-    // The zero point stays out of the tiles: sum (c - z) v = sum c v - z sum v, all exact.
-    if (!has_mins) sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(p.w.zero * row_sum));
-    float* out = scratch.results[first + r][t];
-    __m512 acc = _mm512_load_ps(out);
-    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scales, act_scale), acc);
-    if (has_mins) {
-      const __m512 min = _mm512_mul_ps(mins, act_scale);
-      acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_set1_epi32(row_sum)), min, acc);
+    if (kOffset != Offset::kNone) {
+      // Exact: sum (c - z) v = sum (c - middle) v + (middle - z) sum v.
+      sum = _mm512_add_epi32(sum, _mm512_set1_epi32(offset * row_sums[r]));
     }
-    _mm512_store_ps(out, acc);
+    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scales, act_scale), acc[r]);
+    if (kOffset == Offset::kMins) {
+      const __m512 row_sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(row_sums[r]));
+      acc[r] = _mm512_fmadd_ps(row_sum, _mm512_mul_ps(mins, act_scale), acc[r]);
+    }
   }
+  step_group(p, w.group);
 }
 
-// One segment of inputs for 16 rows, from its first kernel group on; returns the next segment's.
-template <int kPlanes>
-Group multiply_segment(const Job& job, int64_t first, Group group, int64_t end,
-                       const uint8_t* const* codes, Scratch& scratch) {
+// One turn: the group after next is multiplied, the next one stored, this one added.
+template <int kBits, int kPlanes, Offset kOffset, int kTurn>
+COLI_INLINE void take_turn(const Product& p, const RowTile& rows, const uint8_t* codes, Scales& w,
+                           int64_t at, int64_t count, Scratch& scratch, __m512 (&acc)[kTileRows]) {
+  const int64_t next = at + p.size;
+  if (next + p.size < count) multiply_group<kPlanes, kTurn>(rows, codes, next + p.size);
+  if (next < count) store_sums<kPlanes, 1 - kTurn>(scratch);
+  add_group<kBits, kPlanes, kOffset, kTurn>(p, w, at, scratch, acc);
+}
+
+// One weight tile over a segment, on top of the results so far. Returns the kernel group after.
+template <int kBits, int kPlanes, Offset kOffset>
+Group multiply_tile(const Job& job, int64_t t, const RowTile& rows, const Group& group,
+                    int64_t count, Scratch& scratch) {
   const Product& p = job.p;
-  const int64_t begin = group.begin;
-  const bool needs_copy = !is_run(job, first);
-  while (group.begin < end) {
-    const RowTile rows = needs_copy ? gather_rows<kPlanes>(job, first, group.begin, scratch)
-                                    : locate_rows(job, first, group.begin);
-    const int64_t offset = (group.begin - begin) * kTile;
-    const uint8_t* at[2] = {codes[0] + offset, codes[1] + offset};
-    sum_group<kPlanes>(rows, at, job.num_tiles, scratch);
-    for (int64_t t = 0; t < job.num_tiles; ++t) {
-      add_group<kPlanes>(job, t, first, group, scratch);
-    }
-    step_group(p, group);
+  const uint8_t* codes = scratch.codes[t];
+  Scales w = {tile_stream(p.w, p.w.scales, job.tile + t), tile_stream(p.w, p.w.mins, job.tile + t),
+              group};
+  __m512 acc[kTileRows];
+  float (*results)[kTile] = scratch.results[t] + rows.first;
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < kTileRows; ++r) acc[r] = _mm512_load_ps(results[r]);
+  COLI_TILE_FENCE();
+  multiply_group<kPlanes, 0>(rows, codes, 0);
+  if (p.size < count) multiply_group<kPlanes, 1>(rows, codes, p.size);
+  store_sums<kPlanes, 0>(scratch);
+  int64_t at = 0;
+  for (; at + p.size < count; at += 2 * p.size) {
+    take_turn<kBits, kPlanes, kOffset, 0>(p, rows, codes, w, at, count, scratch, acc);
+    take_turn<kBits, kPlanes, kOffset, 1>(p, rows, codes, w, at + p.size, count, scratch, acc);
   }
-  return group;
+  if (at < count) add_group<kBits, kPlanes, kOffset, 0>(p, w, at, scratch, acc);
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < kTileRows; ++r) _mm512_store_ps(results[r], acc[r]);
+  return w.group;
 }
 
-template <int kBits, int kPlanes>
+template <int kBits, int kPlanes, Offset kOffset>
 void multiply_job(const Job& job) {
   const Product& p = job.p;
   Scratch scratch;
-  for (int64_t i = 0; i < job.num_rows * 2; ++i) {
-    _mm512_store_ps(scratch.results[i / 2][i % 2], _mm512_setzero_ps());
+  for (int64_t t = 0; t < job.num_tiles; ++t) {
+    // Also rows there are not, up to a whole tile.
+    for (float (&row)[kTile] : scratch.results[t]) _mm512_store_ps(row, _mm512_setzero_ps());
   }
+  for (float (&row)[kTileRows] : scratch.scales) _mm512_store_ps(row, _mm512_setzero_ps());
   Group group = first_group(p);
   while (group.begin < p.w.padded_inputs) {
     const int64_t left = p.w.padded_inputs - group.begin;
-    const int64_t count = left < kSegment ? left : kSegment;
-    const uint8_t* codes[2];
-    for (int64_t t = 0; t < 2; ++t) {
-      // A missing second tile is not read.
-      codes[t] =
-          t < job.num_tiles ? widen_codes<kBits>(job, t, group.begin, count, scratch) : codes[0];
-    }
+    const Span span = {group.begin, left < kSegment ? left : kSegment};
+    for (int64_t t = 0; t < job.num_tiles; ++t) widen_codes<kBits>(job, t, span, scratch);
     Group next = group;
     for (int64_t first = 0; first < job.num_rows; first += job.rows_per_tile) {
-      next = multiply_segment<kPlanes>(job, first, group, group.begin + count, codes, scratch);
+      const RowTile rows = prepare_rows<kPlanes, kOffset>(job, first, span, scratch);
+      for (int64_t t = 0; t < job.num_tiles; ++t) {
+        next = multiply_tile<kBits, kPlanes, kOffset>(job, t, rows, group, span.count, scratch);
+      }
     }
     group = next;
   }
   for (int64_t r = 0; r < job.num_rows; ++r) {
     for (int64_t t = 0; t < job.num_tiles; ++t) {
-      store_outputs(p.w, p.range, job.tile + t, job.row + r, _mm512_load_ps(scratch.results[r][t]));
+      store_outputs(p.w, p.range, job.tile + t, job.row + r, _mm512_load_ps(scratch.results[t][r]));
     }
   }
 }
 
 // Rows [begin, end), a multiple of `rows_per_tile` of them, against all tiles of the range.
-template <int kBits, int kPlanes>
+template <int kBits, int kPlanes, Offset kOffset>
 void multiply_rows(const Product& p, int64_t begin, int64_t end, int64_t rows_per_tile) {
   configure_tiles(p.size, rows_per_tile);
   int64_t panel = kPanelBytes / (kPlanes * p.a.padded_inputs) / kBlockRows * kBlockRows;
   if (panel < kBlockRows) panel = kBlockRows;
   for (int64_t row = begin; row < end; row += panel) {
     const int64_t panel_end = row + panel < end ? row + panel : end;
-    for (int64_t tile = p.range.tile_begin; tile < p.range.tile_end; tile += 2) {
-      const int64_t num_tiles = p.range.tile_end - tile > 1 ? 2 : 1;
+    for (int64_t tile = p.range.tile_begin; tile < p.range.tile_end; tile += kJobTiles) {
+      const int64_t tiles_left = p.range.tile_end - tile;
+      const int64_t num_tiles = tiles_left < kJobTiles ? tiles_left : kJobTiles;
       for (int64_t at = row; at < panel_end; at += kBlockRows) {
         const int64_t left = panel_end - at;
         const int64_t count = left < kBlockRows ? left : kBlockRows;
-        multiply_job<kBits, kPlanes>({p, tile, num_tiles, at, count, rows_per_tile});
+        multiply_job<kBits, kPlanes, kOffset>({p, tile, num_tiles, at, count, rows_per_tile});
       }
     }
   }
@@ -227,21 +291,32 @@ void multiply_rows(const Product& p, int64_t begin, int64_t end, int64_t rows_pe
   _tile_release();
 }
 
-template <int kBits, int kPlanes>
+template <int kBits, int kPlanes, Offset kOffset>
 void multiply_range(const Product& p) {
   const MatmulRange& range = p.range;
   const int64_t num_rows = range.row_end - range.row_begin;
   const int64_t last_rows = num_rows % kTileRows;
   const int64_t full_end = range.row_end - last_rows;
   if (full_end > range.row_begin) {
-    multiply_rows<kBits, kPlanes>(p, range.row_begin, full_end, kTileRows);
+    multiply_rows<kBits, kPlanes, kOffset>(p, range.row_begin, full_end, kTileRows);
   }
   if (last_rows >= kMinRows) {
-    multiply_rows<kBits, kPlanes>(p, full_end, range.row_end, last_rows);
+    multiply_rows<kBits, kPlanes, kOffset>(p, full_end, range.row_end, last_rows);
   } else if (last_rows > 0) {
     MatmulRange last = range;
     last.row_begin = full_end;
     matmul_int_avx512(p.w, p.a, last);
+  }
+}
+
+template <int kBits, int kPlanes>
+void multiply_kind(const Product& p) {
+  if (p.w.mins != nullptr) {
+    multiply_range<kBits, kPlanes, Offset::kMins>(p);
+  } else if (p.w.zero != middle(kBits)) {
+    multiply_range<kBits, kPlanes, Offset::kZero>(p);
+  } else {
+    multiply_range<kBits, kPlanes, Offset::kNone>(p);
   }
 }
 
@@ -257,9 +332,9 @@ void matmul_int_amx(const IntMatrix& w, const QuantRows& a, const MatmulRange& r
   const Product p = describe_product(w, a, range);
   const bool is_fast = a.numerics == Numerics::kFast;
   if (w.bits == 4) {
-    is_fast ? multiply_range<4, 1>(p) : multiply_range<4, 2>(p);
+    is_fast ? multiply_kind<4, 1>(p) : multiply_kind<4, 2>(p);
   } else {
-    is_fast ? multiply_range<8, 1>(p) : multiply_range<8, 2>(p);
+    is_fast ? multiply_kind<8, 1>(p) : multiply_kind<8, 2>(p);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-// Sums of two weight tiles for each plane, activation planes, codes. Macros, because the
+// Sums of two kernel groups for each plane, activation planes, codes. Macros, because the
 // intrinsics paste the number into the instruction.
 #define COLI_SUMS_0_FIRST 0
 #define COLI_SUMS_0_SECOND 1
@@ -13,8 +13,7 @@
 #define COLI_SUMS_1_SECOND 3
 #define COLI_ROWS_FIRST 4
 #define COLI_ROWS_SECOND 5
-#define COLI_CODES_0 6
-#define COLI_CODES_1 7
+#define COLI_CODES 6
 
 namespace coli {
 
@@ -43,10 +42,8 @@ static inline void configure_tiles(int64_t group_size, int64_t num_rows) {
     config.row_bytes[t] = static_cast<uint16_t>(group_size);
     config.num_rows[t] = static_cast<uint8_t>(num_rows);
   }
-  for (int t = COLI_CODES_0; t <= COLI_CODES_1; ++t) {
-    config.row_bytes[t] = 64;
-    config.num_rows[t] = static_cast<uint8_t>(group_size / 4);
-  }
+  config.row_bytes[COLI_CODES] = 64;
+  config.num_rows[COLI_CODES] = static_cast<uint8_t>(group_size / 4);
   __asm__ volatile("" ::"r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
