@@ -1,8 +1,8 @@
 """The root Typer application: finds commands by name, hands global options on to them.
 
-A command's module is imported only when it is run or when root help lists all of them. Options
-given before the command are moved behind it, so that there is one place where each is read and the
-later one wins; a command that does not know one refuses it.
+A command's module is imported only when it is run. Options given before the command are moved
+behind it, so that there is one place where each is read and the later one wins; a command that does
+not know one refuses it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,15 @@ def invoke(arguments: Sequence[str], program: str) -> int:
 class LazyGroup(TyperGroup):
     """A group whose commands are modules of `colibri_cli.commands`, and those of plugins."""
 
-    _is_helping = False
-
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's private Context
-        """Return all names without importing anything, for the help those of plugins too."""
-        plugins = _plugin_commands() if self._is_helping else {}
-        return sorted([*command_names(), *plugins])
+        """Return the names of our own commands without importing anything."""
+        return command_names()
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the help, for which plugins are loaded."""
-        self._is_helping = True
-        super().format_help(ctx, formatter)
+        """Write the page with all commands, those of plugins too."""
+        from colibri_cli.help_page import page
+
+        formatter.write(page())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
         """Import and build one command; None for a name nobody has.

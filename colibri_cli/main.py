@@ -51,12 +51,18 @@ def _guarded(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     from typer import TyperException
 
-    from colibri_cli.app import invoke
     from colibri_cli.errors import EXIT_USAGE, UsageError, outcome_of
     from colibri_cli.settings import wants_traceback
     from colibri_protocol.errors import ColibriError
 
     try:
+        if arguments in ([], ["-h"], ["--help"]):
+            from colibri_cli.help_page import page
+
+            sys.stdout.write(page())
+            return 0
+        from colibri_cli.app import invoke
+
         return invoke(arguments, PROGRAM)
     except TyperException as error:  # Typer's own: unknown option, wrong value, missing argument
         problem: ColibriError = UsageError(

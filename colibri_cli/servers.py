@@ -22,7 +22,7 @@ from colibri_cli import paths
 from colibri_cli.errors import ServerRefused, ServerUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _MAX_BYTES: Final = 64 * 1024
 _MAX_ANSWER: Final = 64 * 1024 * 1024
@@ -123,10 +123,20 @@ def end(server: RunningServer, timeout_s: float) -> str:
 def engine_pids(port: int | None) -> Iterator[int]:
     """Yield the engine processes of the server on a port, where the system tells."""
     mark = _PORT_MARK + str(port).encode()
+    return _engines(lambda variables: mark in variables)
+
+
+def engines_of(model: Path) -> Iterator[int]:
+    """Yield the engine processes that run a model, whoever started them, where the system tells."""
+    places = {b"SNAP=" + os.fsencode(path) for path in (model, model.resolve())}
+    return _engines(lambda variables: not places.isdisjoint(variables))
+
+
+def _engines(is_meant: Callable[[list[bytes]], bool]) -> Iterator[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             variables = (entry / "environ").read_bytes().split(b"\0")
-            if mark in variables and b"SERVE=1" in variables:
+            if b"SERVE=1" in variables and is_meant(variables):
                 yield int(entry.name)
 
 

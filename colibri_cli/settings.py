@@ -163,6 +163,15 @@ def is_dumb_terminal() -> bool:
     return os.environ.get("TERM", "") == "dumb"
 
 
+def shows_color() -> bool:
+    """Whether standard output gets colour, for what is printed before settings are known."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR") or os.environ.get("COLI_COLOR") == "1":
+        return True
+    return sys.stdout.isatty() and not is_dumb_terminal()
+
+
 def has_display() -> bool:
     """Whether a browser opened here would be seen by whoever started the command."""
     if os.environ.get("BROWSER"):

@@ -112,7 +112,7 @@ app = typer.Typer(
 @app.callback()
 @takes(BenchOptions)
 def command(options: BenchOptions, context: typer.Context) -> None:
-    """Measure prefill and decode speed, load time and memory."""
+    """Measure speed by context and batch; compare two reports."""
     if context.invoked_subcommand is not None:
         return
     settings = prepare(options, "bench")

@@ -20,7 +20,7 @@ _MASK = "********"
 
 app = typer.Typer(
     name="config",
-    help="Show settings with their origin, and change the configuration file.",
+    help="Show settings with their origin, and change the file.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

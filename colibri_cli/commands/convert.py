@@ -152,7 +152,7 @@ class ConvertOptions(PrecisionOptions, JsonOptions, OutputOptions):
 
 @takes(ConvertOptions)
 def command(options: ConvertOptions) -> None:
-    """Convert a model into a container: quantized, one read per expert."""
+    """Convert a model into a container: one read per expert."""
     settings = prepare(options, "convert")
     from colibri_cli.model_store.converting import ConvertRequest, convert_model
 

@@ -64,7 +64,7 @@ class DiagOptions(EngineOptions, JsonOptions, OutputOptions):
 
 @takes(DiagOptions)
 def command(options: DiagOptions) -> None:
-    """Check a model and its engine, and find what got worse since a baseline."""
+    """Check a model and its engine, and find what got worse."""
     settings = prepare(options, "diag")
     from colibri_cli.diag.comparing import check_comparable, compare, tolerances
     from colibri_cli.diag.report import read_report, write_reports

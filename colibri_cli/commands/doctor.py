@@ -31,7 +31,7 @@ class DoctorOptions(EngineOptions, JsonOptions, OutputOptions):
 
 @takes(DoctorOptions)
 def command(options: DoctorOptions) -> None:
-    """Check a model, this machine and this installation; nothing is changed."""
+    """Check a model, this machine and this installation."""
     settings = prepare(options, "doctor")
     from colibri_cli.doctor.running import examine, without_model
 

@@ -17,11 +17,15 @@ class ListOptions(JsonOptions, OutputOptions):
 
 @takes(ListOptions)
 def command(options: ListOptions) -> None:
-    """List the models that were pulled."""
+    """List the models there are."""
     prepare(options, "list")
-    from colibri_cli.model_store.store import list_models
+    from colibri_cli.model_store.store import list_entries
 
-    models = list_models()
+    entries = list_entries()
+    models = [model for model in entries if model.path.exists()]
+    for model in entries:
+        if model not in models:
+            sys.stderr.write(f"coli: the files of {model.name} are not at {model.path}\n")
     if options.json:
         rows = [{**asdict(model), "path": str(model.path)} for model in models]
         body = {"schema_version": _SCHEMA_VERSION, "models": rows}

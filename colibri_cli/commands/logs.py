@@ -20,7 +20,7 @@ _SCHEMA_VERSION = 1
 
 app = typer.Typer(
     name="logs",
-    help="List, search, show, export and remove conversations that were kept.",
+    help="List, search, show and export the conversations that were kept.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

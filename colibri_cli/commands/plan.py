@@ -45,7 +45,7 @@ class PlanOptions(EngineOptions, JsonOptions, OutputOptions):
 
 @takes(PlanOptions)
 def command(options: PlanOptions) -> None:
-    """Show where a model's weights would go on this machine, and how fast it would be."""
+    """Show where weights would go here, and how fast it would be."""
     settings = prepare(options, "plan")
     from colibri_cli.model_store.store import locate_model
     from colibri_cli.planning.running import plan_model

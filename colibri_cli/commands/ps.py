@@ -23,7 +23,7 @@ class PsOptions(JsonOptions, OutputOptions):
 
 @takes(PsOptions)
 def command(options: PsOptions) -> None:
-    """List running servers: process, address, model, state, slots, memory."""
+    """List running servers: process, address, model, state, slots."""
     prepare(options, "ps")
     from colibri_cli.servers import running_servers
 

@@ -51,7 +51,7 @@ class TuneOptions(EngineOptions, JsonOptions, OutputOptions):
 
 @takes(TuneOptions)
 def command(options: TuneOptions) -> None:
-    """Measure which settings make a model fast here; answers never change."""
+    """Measure which settings are fastest here; answers never change."""
     settings = prepare(options, "tune")
     if not 0 < options.timeout <= 1e6:
         raise UsageError(f"--timeout: {options.timeout} is not a number of seconds above 0")

@@ -29,7 +29,7 @@ class StageError:
 
 @dataclass(slots=True)
 class Inspection:
-    """The stages that were gone through: files, config, tokenizer, tensors, memory, machine.
+    """The stages that were gone through: files, texts, config, tokenizer, tensors, memory, machine.
 
     Args:
         stages: What each found, by name.

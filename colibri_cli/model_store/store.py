@@ -1,7 +1,7 @@
-"""The user's pulled models: one directory each, described by a small `model.json`.
+"""The user's models: one directory each, described by a small `model.json`.
 
     <data>/models/<name>/model.json      what it is and which file or directory to load
-    <data>/models/<name>/…               its files
+    <data>/models/<name>/…               its files, unless it was added from elsewhere
 
 A model appears here whole or not at all: files are made beside it and renamed at the end. Weight
 files are never opened.
@@ -38,8 +38,9 @@ class StoredModel:
     Args:
         name: Name to load it by.
         family: Its architecture (`model_type`).
-        target: What the engine loads, relative to the model's directory ("." for all of it).
-        source: Where it came from ("demo", "hf:ORG/NAME").
+        target: What the engine loads, relative to the model's directory ("." for all of it); an
+            absolute path for one that only has its name here.
+        source: Where it came from ("demo", "hf:ORG/NAME", "added").
         num_bytes: Size of its files.
         num_experts: Routed experts per layer; 0 for a dense model, None if unknown.
         license: Short name of its licence, "" if unknown.
@@ -58,15 +59,29 @@ class StoredModel:
         """What the engine loads."""
         return paths.models_dir() / self.name / self.target
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether its files are the store's own."""
+        return not Path(self.target).is_absolute()
+
 
 def find_model(name: str) -> StoredModel | None:
     """Return a model of the store by name, or None."""
-    if not MODEL_NAME.fullmatch(name):
-        return None
-    return _read_manifest(paths.models_dir() / name)
+    model = find_entry(name)
+    return model if model is not None and model.path.exists() else None
+
+
+def find_entry(name: str) -> StoredModel | None:
+    """Return a model of the store by name, also where its files are away; None for no such name."""
+    return _read_manifest(paths.models_dir() / name) if MODEL_NAME.fullmatch(name) else None
 
 
 def list_models() -> list[StoredModel]:
+    """Return all models of the store whose files are there, by name."""
+    return [model for model in list_entries() if model.path.exists()]
+
+
+def list_entries() -> list[StoredModel]:
     """Return all models of the store, by name; half-made or foreign directories are skipped."""
     try:
         directories = sorted(paths.models_dir().iterdir())
@@ -77,7 +92,7 @@ def list_models() -> list[StoredModel]:
 
 
 def locate_model(wanted: str) -> tuple[Path, str]:
-    """Return path and served name of what `--model` names: a path, else a pulled model.
+    """Return path and served name of what `--model` names: a path, else a model of the store.
 
     Raises:
         ModelNotFound: it is neither.
@@ -89,6 +104,12 @@ def locate_model(wanted: str) -> tuple[Path, str]:
     model = find_model(wanted)
     if model is not None:
         return model.path, model.name
+    away = find_entry(wanted)
+    if away is not None:
+        raise ModelNotFound(
+            f"the files of {wanted} are not at {away.path}",
+            hint=f"connect their drive, or forget the name: coli rm {wanted}",
+        )
     known = ", ".join(model.name for model in list_models()) or "none yet"
     raise ModelNotFound(
         f"there is no model {wanted!r}: neither a path nor a pulled model (pulled: {known})",
@@ -243,7 +264,7 @@ def _read_manifest(directory: Path) -> StoredModel | None:
         with (directory / MANIFEST).open("rb") as file:
             body = json.loads(file.read(_MAX_MANIFEST_BYTES))
         experts = body["num_experts"]
-        model = StoredModel(
+        return StoredModel(
             name=directory.name,
             family=str(body["family"]),
             target=str(body["target"]),
@@ -254,4 +275,3 @@ def _read_manifest(directory: Path) -> StoredModel | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return model if model.path.exists() else None

@@ -32,11 +32,12 @@ LINES = {
     "plugins list": ("plugins", "list"),
     "ps": ("ps",),
     "run": ("run", "--model", "{model}", "--no-template", "--max-tokens", "2", "hello"),
+    "show": ("show", "{model}"),
     "stop": ("stop", "--port", "4711"),
     "templates list": ("templates", "list"),
 }  # fmt: skip
 # Results that are texts, for programs and people alike.
-WITHOUT_JSON = {"chat", "completion", "convert", "pull", "serve", "web"}
+WITHOUT_JSON = {"add", "chat", "completion", "convert", "pull", "rm", "serve", "web"}
 
 
 @pytest.fixture

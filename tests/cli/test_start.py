@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -147,3 +148,52 @@ def test_debug_adds_a_traceback_without_local_values(coli: CommandLine) -> None:
     assert done.returncode == 3
     assert "Traceback" in done.stderr
     assert "secret-prompt-text" not in done.stderr
+
+
+def test_the_help_says_of_every_command_what_it_says_itself() -> None:
+    import typer
+
+    from colibri_cli.app import app
+    from colibri_cli.help_page import GROUPS
+
+    rows = {name: text for group in GROUPS.values() for name, text in group.items()}
+    assert sorted(rows) == command_names()
+    root = typer.main.get_command(app)
+    for name, text in rows.items():
+        command = root.get_command(None, name)  # type: ignore[attr-defined]
+        assert command.help.strip().partition("\n")[0] == text, name
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_help_fits_the_width_and_is_coloured_only_where_wanted(width: int) -> None:
+    from colibri_cli.help_page import render
+
+    plain = render({"hello": "Say hello."}, width=width, has_color=False)
+    assert max(map(len, plain.splitlines())) <= width
+    assert "\x1b" not in plain
+    assert "  hello         Say hello." in plain.splitlines()
+    colored = render({"hello": "Say hello."}, width=width, has_color=True)
+    assert re.sub(r"\x1b\[[\d;]*m", "", colored) == plain
+    assert colored != plain
+
+
+def test_the_help_at_80_columns_is_one_screen() -> None:
+    from colibri_cli.help_page import render
+
+    lines = render({}, width=80, has_color=False).splitlines()
+    assert len(lines) <= 50
+    assert lines.index("Options") > lines.index("Setup") > lines.index("Talk to a model")
+
+
+def test_the_help_loads_no_command_and_no_plugin_once_it_knows_them(coli: CommandLine) -> None:
+    coli.variables["XDG_CACHE_HOME"] = str(coli.home / "cache")
+    code = (
+        "import io; from contextlib import redirect_stdout\nwith redirect_stdout(io.StringIO()):\n"
+        " from colibri_cli.main import main; assert main(['--help']) == 0"
+    )
+    assert "pluggy" in loaded_by(coli, code)  # the first time
+    assert loaded_by(coli, code).isdisjoint({*HEAVY, "pluggy", "colibri_plugins"})
+
+
+def test_options_before_help_give_the_same_page(coli: CommandLine) -> None:
+    assert coli.run("--no-color", "--help").stdout == coli.run("--help").stdout

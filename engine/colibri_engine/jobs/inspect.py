@@ -1,8 +1,9 @@
 """Look at a model without reading its weights: `python -m colibri_engine inspect PATH`.
 
 The settings are those an engine would be started with, SNAP among them. Writes one line
-`STAGE {json}` per stage, in order: files, config, tokenizer, tensors, memory, machine. A stage that
-fails has the key `error` (code, message, hint); when files fail, all but the last are left out.
+`STAGE {json}` per stage, in order: files, texts, config, tokenizer, tensors, memory, machine. A
+stage that fails has the key `error` (code, message, hint); when files fail, all but the last are
+left out.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def run(argv: list[str], output: JobOutput) -> None:
         return
     checkpoint = found[0]
     try:
+        _stage(output, "texts", lambda: _texts(checkpoint))
         _stage(output, "config", lambda: _config(checkpoint))
         _stage(output, "tokenizer", lambda: _tokenizer(checkpoint))
         _stage(output, "tensors", lambda: _tensors(checkpoint))
@@ -81,6 +83,10 @@ def _files(checkpoint: Checkpoint) -> dict[str, Any]:
         "bytes": checkpoint.nbytes,
         "is_gguf": any(file.suffix == ".gguf" for file in files),
     }
+
+
+def _texts(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {"chat_template": checkpoint.chat_template, "config": dict(checkpoint.config)}
 
 
 def _config(checkpoint: Checkpoint) -> dict[str, Any]:
