@@ -21,7 +21,7 @@ from pathlib import Path
 
 COLI = str(Path(sys.executable).with_name("coli"))
 BARS = {"coli --version": 0.15, "coli --help": 0.35, "coli chat, attached": 0.5}
-PROMPT = "›".encode()  # what a line is typed behind
+PROMPT = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}".encode()  # what a line is typed behind
 PATIENCE_S = 60.0
 
 

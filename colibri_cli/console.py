@@ -55,6 +55,7 @@ _THEME: Final = Theme(
 )
 _PLAIN_INTERVAL_S: Final = 5.0
 _NARROW: Final = 60
+_MAX_WIDTH: Final = 100
 
 
 @cache
@@ -88,6 +89,17 @@ def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     stdout_console().print(table)
+
+
+def stdout_width() -> int:
+    """Return the columns charts and bars may take."""
+    return min(stdout_console().width, _MAX_WIDTH)
+
+
+def print_lines(lines: Sequence[str | Text]) -> None:
+    """Print lines that fit the width, with their styles where colour is wanted."""
+    for line in lines:
+        stdout_console().print(line, no_wrap=True, crop=False, markup=False)
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:

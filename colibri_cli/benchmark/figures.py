@@ -1,4 +1,4 @@
-"""The result of `coli bench`: plain data, a table and a JSON document."""
+"""The result of `coli bench`: plain data, a table, a chart and a JSON document."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from colibri_cli.benchmark.intervals import median_interval
+from colibri_cli.terminal.interval_chart import Bar
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SCHEMA_VERSION: Final = 1
-_ENGINE: Final = {"kernels": "isa", "threads": "num_threads", "numerics": "numerics"}
+KIND: Final = "bench"
+SCHEMA_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +22,11 @@ class SpeedRow:
 
     Args:
         kind: "prefill" or "decode".
-        tokens: Tokens processed or generated per repeat, all requests together.
+        tokens: Tokens processed or generated per round, all requests together.
         context: Tokens already in the context.
         batch: Requests at the same time.
-        speeds: Tokens per second of each repeat.
+        speeds: Tokens per second of each round.
+        is_cold: The model was just loaded, and its files had to be read from the disk.
     """
 
     kind: str
@@ -30,22 +34,35 @@ class SpeedRow:
     context: int
     batch: int
     speeds: tuple[float, ...]
+    is_cold: bool = False
 
     @property
     def median(self) -> float:
-        """The middle of the repeats."""
+        """The middle of the rounds."""
         return statistics.median(self.speeds)
+
+    @property
+    def label(self) -> str:
+        """What was measured, in few words."""
+        return label_of(self.kind, self.tokens, self.context, self.batch, is_cold=self.is_cold)
+
+
+def label_of(kind: str, tokens: int, context: int, batch: int, *, is_cold: bool) -> str:
+    """Return what a row measured, in few words."""
+    where = f"{tokens}" if kind == "prefill" else f"at {context}"
+    several = f" x{batch}" if batch > 1 else ""
+    return f"{kind} {where}{several}{', cold' if is_cold else ''}"
 
 
 @dataclass(slots=True)
 class BenchResult:
-    """Everything one `coli bench` found out; times in seconds, None where not measurable."""
+    """Everything one `coli bench` found out; times in seconds, empty where not measurable."""
 
     model: str
     details: Mapping[str, object]
     cpu: str
-    cold_load_s: float | None = None
-    warm_load_s: float | None = None
+    cold_loads_s: tuple[float, ...] = ()
+    warm_loads_s: tuple[float, ...] = ()
     peak_memory_bytes: int | None = None
     rows: list[SpeedRow] = field(default_factory=list)
 
@@ -54,29 +71,25 @@ class BenchResult:
         keys = ("family", "numerics", "isa", "num_threads", "file_bytes", "resident_bytes")
         return {
             "schema_version": SCHEMA_VERSION,
+            "kind": KIND,
             "model": self.model,
             "engine": {key: self.details.get(key) for key in keys},
             "cpu": self.cpu,
-            "load": {"cold_s": self.cold_load_s, "warm_s": self.warm_load_s},
+            "load": {
+                "cold_s": _median(self.cold_loads_s),
+                "warm_s": _median(self.warm_loads_s),
+                "cold_rounds": list(self.cold_loads_s),
+                "warm_rounds": list(self.warm_loads_s),
+            },
             "peak_memory_bytes": self.peak_memory_bytes,
-            "speed": [
-                {
-                    "kind": row.kind,
-                    "tokens": row.tokens,
-                    "context": row.context,
-                    "batch": row.batch,
-                    "tokens_per_second": row.median,
-                    "repeats": list(row.speeds),
-                }
-                for row in self.rows
-            ],
+            "speed": [_row_document(row) for row in self.rows],
         }
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the rows of the table: what, tokens, context, batch, median, spread."""
         return [
             (
-                row.kind,
+                f"{row.kind}, cold" if row.is_cold else row.kind,
                 str(row.tokens),
                 str(row.context),
                 str(row.batch),
@@ -86,10 +99,23 @@ class BenchResult:
             for row in self.rows
         ]
 
+    def charts(self) -> list[tuple[str, list[Bar]]]:
+        """Return what the chart shows: prefill and decode apart, for they differ in size."""
+        found = []
+        for kind in ("prefill", "decode"):
+            bars = [
+                Bar(row.label, row.median, min(row.speeds), max(row.speeds))
+                for row in self.rows
+                if row.kind == kind
+            ]
+            if bars:
+                found.append((f"{kind}, tokens/s: median, slowest and fastest round", bars))
+        return found
+
     def summary(self) -> list[str]:
         """Return the lines under the table."""
-        cold = "not measurable here" if self.cold_load_s is None else f"{self.cold_load_s:.2f} s"
-        warm = "not measured" if self.warm_load_s is None else f"{self.warm_load_s:.2f} s"
+        cold = _seconds(self.cold_loads_s, "not measured")
+        warm = _seconds(self.warm_loads_s, "not measured")
         peak = self.peak_memory_bytes
         memory = "not measurable here" if peak is None else f"{peak / 1e9:.2f} GB"
         engine = ", ".join(
@@ -105,3 +131,26 @@ class BenchResult:
             f"load: cold {cold}, warm {warm}; peak memory {memory}",
             f"{self.model}: {engine or 'engine gives no details'}; {self.cpu or 'unknown CPU'}",
         ]
+
+
+def _row_document(row: SpeedRow) -> dict[str, Any]:
+    interval = median_interval(row.speeds)
+    return {
+        "kind": row.kind,
+        "state": "cold" if row.is_cold else "warm",
+        "tokens": row.tokens,
+        "context": row.context,
+        "batch": row.batch,
+        "tokens_per_second": row.median,
+        "interval": None if interval.low is None else [interval.low, interval.high],
+        "repeats": list(row.speeds),
+    }
+
+
+def _median(values: tuple[float, ...]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _seconds(values: tuple[float, ...], nothing: str) -> str:
+    middle = _median(values)
+    return nothing if middle is None else f"{middle:.2f} s"

@@ -1,4 +1,4 @@
-"""Running the measurements through a backend, one repeat after the other.
+"""Running the measurements through a backend, one round after the other.
 
 Speeds come from the engine's own clock where it has one: decode speed from the figures of each
 answer, prefill speed from the time its model ran. Every prompt begins differently, so nothing is
@@ -13,6 +13,7 @@ import secrets
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.backends.base import Completed, Generation, Started
@@ -21,13 +22,18 @@ from colibri_cli.errors import CapabilityMissing
 from colibri_protocol.messages import RequestOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from colibri_cli.backends.base import Backend
 
+    Measure = Callable[[], Awaitable["_Speed"]]
+
 _WORDS: Final = ("the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are")
 _MAX_ADJUSTMENTS: Final = 12
+_MAX_LOADS: Final = 3  # a large model takes its time
+
+_Speed = tuple[float, int, int]  # tokens per second, tokens, context
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class BenchPlan:
         num_generated: Tokens per answer for decode.
         contexts: Context lengths at which decode is measured.
         batches: Numbers of requests at the same time for decode.
-        repeats: Repeats of each.
+        repeats: Rounds, each of which measures everything once.
     """
 
     prompt_sizes: tuple[int, ...]
@@ -66,21 +72,60 @@ class _Sample:
 async def measure_speed(
     backend: Backend, plan: BenchPlan, result: BenchResult, tell: Callable[[str], None]
 ) -> None:
-    """Add the rows of all speeds to `result`."""
+    """Add the rows of all speeds to `result`.
+
+    Every round measures everything once, so that a machine that gets slower meanwhile does so for
+    all rows alike.
+    """
     await _answer(backend, await _prompt_of(backend, 16), 4)  # warms caches and threads up
-    for size in plan.prompt_sizes:
-        tell(f"prefill of {size} tokens")
-        result.rows.append(await _prefill_row(backend, size, plan.repeats))
-    for context in plan.contexts:
-        for batch in plan.batches:
-            tell(f"decode of {plan.num_generated} tokens, context {context}, batch {batch}")
-            result.rows.append(await _decode_row(backend, plan, context, batch))
+    things = _things(backend, plan)
+    speeds: list[list[float]] = [[] for _ in things]
+    reached = [(0, 0)] * len(things)
+    for number in range(plan.repeats):
+        tell(f"round {number + 1} of {plan.repeats}")
+        for index, (_, _, measure) in enumerate(things):
+            speed, *sizes = await measure()
+            speeds[index].append(speed)
+            reached[index] = (sizes[0], sizes[1])
+    for (kind, batch, _), found, (tokens, context) in zip(things, speeds, reached, strict=True):
+        result.rows.append(SpeedRow(kind, tokens, context, batch, tuple(found)))
 
 
-async def timed_load(make_backend: Callable[[], Backend], repeats: int) -> float:
-    """Return the median of the times from nothing to a ready model."""
+async def measure_cold(
+    make_backend: Callable[[], Backend], plan: BenchPlan, result: BenchResult, path: Path
+) -> None:
+    """Load the model from the disk, ask it once, and so on; adds loads and rows to `result`.
+
+    Adds nothing where files cannot be dropped from the page cache.
+    """
+    loads: list[float] = []
+    prefills: list[_Speed] = []
+    decodes: list[_Speed] = []
+    for _ in range(min(plan.repeats, _MAX_LOADS)):
+        if not drop_from_page_cache(path):
+            return
+        backend = make_backend()
+        began = time.monotonic()
+        try:
+            await backend.open()
+            loads.append(time.monotonic() - began)
+            prefills.append(await _prefill(backend, min(plan.prompt_sizes)))
+            decodes.append(await _decode(backend, plan, min(plan.contexts), 1))
+        finally:
+            await backend.close()
+    result.cold_loads_s = tuple(loads)
+    for kind, found in (("prefill", prefills), ("decode", decodes)):
+        _, tokens, context = found[-1]
+        speeds = tuple(speed for speed, _, _ in found)
+        result.rows.append(SpeedRow(kind, tokens, context, 1, speeds, is_cold=True))
+
+
+async def measure_warm_loads(
+    make_backend: Callable[[], Backend], plan: BenchPlan, result: BenchResult
+) -> None:
+    """Load the model while its files are in the page cache; adds the times to `result`."""
     times = []
-    for _ in range(repeats):
+    for _ in range(min(plan.repeats, _MAX_LOADS)):
         backend = make_backend()
         began = time.monotonic()
         try:
@@ -88,7 +133,7 @@ async def timed_load(make_backend: Callable[[], Backend], repeats: int) -> float
             times.append(time.monotonic() - began)
         finally:
             await backend.close()
-    return sorted(times)[len(times) // 2]
+    result.warm_loads_s = tuple(times)
 
 
 def drop_from_page_cache(path: Path) -> bool:
@@ -118,34 +163,39 @@ def peak_memory_of_children() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-async def _prefill_row(backend: Backend, size: int, repeats: int) -> SpeedRow:
-    speeds = []
-    tokens = size
-    for _ in range(repeats):
-        prompt = await _prompt_of(backend, size)
-        before = await _model_seconds(backend)
-        sample = await _answer(backend, prompt, 1)
-        after = await _model_seconds(backend)
-        tokens = sample.done.prompt_tokens - sample.done.reused_tokens
-        if before is not None and after is not None:
-            seconds = after - before
-        else:
-            seconds = sample.done.first_token_s or sample.done.total_s
-        speeds.append(tokens / max(seconds, 1e-9))
-    return SpeedRow("prefill", tokens, 0, 1, tuple(speeds))
+def _things(backend: Backend, plan: BenchPlan) -> list[tuple[str, int, Measure]]:
+    """Return what a round measures: kind, batch and how."""
+    found: list[tuple[str, int, Measure]] = [
+        ("prefill", 1, partial(_prefill, backend, size)) for size in plan.prompt_sizes
+    ]
+    found += [
+        ("decode", batch, partial(_decode, backend, plan, context, batch))
+        for context in plan.contexts
+        for batch in plan.batches
+    ]
+    return found
 
 
-async def _decode_row(backend: Backend, plan: BenchPlan, context: int, batch: int) -> SpeedRow:
-    speeds = []
-    reached = context
-    for _ in range(plan.repeats):
-        prompts = [await _prompt_of(backend, context) for _ in range(batch)]
-        samples = await asyncio.gather(
-            *(_answer(backend, prompt, plan.num_generated) for prompt in prompts)
-        )
-        reached = samples[0].done.prompt_tokens
-        speeds.append(sum(sample.done.tokens_per_second for sample in samples))
-    return SpeedRow("decode", plan.num_generated * batch, reached, batch, tuple(speeds))
+async def _prefill(backend: Backend, size: int) -> _Speed:
+    prompt = await _prompt_of(backend, size)
+    before = await _model_seconds(backend)
+    sample = await _answer(backend, prompt, 1)
+    after = await _model_seconds(backend)
+    tokens = sample.done.prompt_tokens - sample.done.reused_tokens
+    if before is not None and after is not None:
+        seconds = after - before
+    else:
+        seconds = sample.done.first_token_s or sample.done.total_s
+    return tokens / max(seconds, 1e-9), tokens, 0
+
+
+async def _decode(backend: Backend, plan: BenchPlan, context: int, batch: int) -> _Speed:
+    prompts = [await _prompt_of(backend, context) for _ in range(batch)]
+    samples = await asyncio.gather(
+        *(_answer(backend, prompt, plan.num_generated) for prompt in prompts)
+    )
+    speed = sum(sample.done.tokens_per_second for sample in samples)
+    return speed, plan.num_generated * batch, samples[0].done.prompt_tokens
 
 
 async def _answer(backend: Backend, prompt: str, max_tokens: int) -> _Sample:

@@ -95,13 +95,24 @@ class ChatCommand:
 
 
 class CommandTable:
-    """Commands by name."""
+    """Commands by name.
 
-    def __init__(self, commands: Iterable[ChatCommand] = ()) -> None:
+    Args:
+        commands: Those that are known.
+        more: Adds further ones when the first is looked for; nobody waits for it before that.
+    """
+
+    def __init__(
+        self,
+        commands: Iterable[ChatCommand] = (),
+        more: Callable[[CommandTable], None] | None = None,
+    ) -> None:
         self._by_name: dict[str, ChatCommand] = {}
         self._commands: list[ChatCommand] = []
+        self._more: Callable[[CommandTable], None] | None = None
         for command in commands:
             self.add(command)
+        self._more = more
 
     def add(self, command: ChatCommand) -> None:
         """Add a command.
@@ -116,19 +127,29 @@ class CommandTable:
         self._commands.append(command)
 
     def __iter__(self) -> Iterator[ChatCommand]:
+        self._complete()
         return iter(sorted(self._commands, key=lambda command: command.name))
 
     def find(self, name: str) -> ChatCommand | None:
         """Return the command of this name."""
-        return self._by_name.get(name.lower().lstrip(PREFIXES))
+        known = self._by_name.get(name.lower().lstrip(PREFIXES))
+        if known is None and self._more is not None:
+            self._complete()
+            return self.find(name)
+        return known
+
+    def _complete(self) -> None:
+        more, self._more = self._more, None
+        if more is not None:
+            more(self)
 
 
-def built_in_commands() -> CommandTable:
-    """Return a table of the commands in `chat.commands`."""
+def built_in_commands(more: Callable[[CommandTable], None] | None = None) -> CommandTable:
+    """Return a table of the commands in `chat.commands`; `more` adds to it when it is used."""
     package = importlib.import_module("colibri_cli.chat.commands")
     names = [module.name for module in pkgutil.iter_modules(package.__path__)]
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in sorted(names)]
-    return CommandTable(command for module in modules for command in module.COMMANDS)
+    return CommandTable((command for module in modules for command in module.COMMANDS), more)
 
 
 def number_of(argument: str, what: str) -> int | None:

@@ -16,12 +16,12 @@ from colibri_cli.chat.recorder import Recorder
 from colibri_cli.chat.screen import PlainScreen
 from colibri_cli.chat_log.store import ChatLog
 from colibri_cli.errors import LogError
-from colibri_cli.plugin_loader import add_chat_commands
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from colibri_cli.backends.base import Backend, Generation
+    from colibri_cli.chat.command import CommandTable
     from colibri_cli.chat.line_input import LineInput
     from colibri_cli.chat.screen import Screen
     from colibri_cli.chat_log.records import LoggedConversation, LoggedTurn
@@ -82,8 +82,7 @@ async def talk(
             screen.show_answer(turns[-1].response)
         screen.notice(resumed_notice(conversation, len(turns), card.id))
     session.system = start.system or session.system
-    commands = built_in_commands()
-    add_chat_commands(commands)
+    commands = built_in_commands(_add_those_of_plugins)
     loop = ChatLoop(session, source, screen, recorder, commands, card)
     loop.api_key = start.api_key
     with ExitStack() as closing:
@@ -95,6 +94,13 @@ async def talk(
             screen.end_answer()
             await recorder.close()
             await loop.backend.close()
+
+
+def _add_those_of_plugins(commands: CommandTable) -> None:
+    """Load plugins, which takes longer than to begin a chat, when a command is looked for."""
+    from colibri_cli.plugin_loader import add_chat_commands
+
+    add_chat_commands(commands)
 
 
 def find_conversation(path: Path, beginning: str | None) -> Resumed:

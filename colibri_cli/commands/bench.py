@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -13,16 +13,14 @@ from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
 from colibri_cli.quality.command import QualityOptions
 from colibri_cli.quality.command import run as run_quality
 from colibri_cli.settings import prepare
-from colibri_protocol.settings import ResolvedSettings
 
 if TYPE_CHECKING:
-    from colibri_cli.backends.native import NativeBackend
+    from collections.abc import Callable
+
     from colibri_cli.benchmark.figures import BenchResult
-    from colibri_cli.benchmark.measuring import BenchPlan
 
 _MAX_SIZE = 1_000_000
 _MAX_BATCH = 16
-_WARM_LOADS = 3
 _MAX_DEPTH = 1024
 _MAX_BUDGET = 1e6  # GB
 
@@ -46,11 +44,38 @@ class BenchOptions(EngineOptions, JsonOptions, OutputOptions):
         typer.Option("--batch", metavar="N,N", help="Requests at the same time for decode."),
     ] = "1"
     repeats: Annotated[
-        str, typer.Option("--repeats", metavar="N", help="Repeats; medians are reported.")
-    ] = "3"
+        str,
+        typer.Option(
+            "--rounds",
+            "--repeats",
+            metavar="N",
+            help="Rounds, each of which measures everything once; medians are reported.",
+        ),
+    ] = "6"  # the fewest that give a median an interval
     no_load: Annotated[
-        bool, typer.Option("--no-load", help="Do not measure load times.", metavar="")
+        bool,
+        typer.Option(
+            "--no-load", help="Do not measure loading, nor the first answer after it.", metavar=""
+        ),
     ] = False
+    no_chart: Annotated[bool, typer.Option("--no-chart", help="Only tables.", metavar="")] = False
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Also write the JSON document to a file.",
+            show_default=False,
+        ),
+    ] = None
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare", metavar="A B",
+            help="Compare two documents of --out or --json; nothing is run.",
+            show_default=False,
+        ),
+    ] = None  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +141,24 @@ def command(options: BenchOptions, context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     settings = prepare(options, "bench")
+    if options.compare is not None:
+        _compare(options, *map(Path, options.compare))
+        return
     from colibri_cli.benchmark.measuring import BenchPlan
+    from colibri_cli.benchmark.running import run_bench
     from colibri_cli.runtime import run_async
 
+    out = _new_file(options.out)
     plan = BenchPlan(
         prompt_sizes=_numbers("--prompt", options.prompt, _MAX_SIZE),
         num_generated=_one("--generate", options.generate, _MAX_SIZE),
         contexts=_numbers("--context", options.context, _MAX_SIZE),
         batches=_numbers("--batch", options.batch, _MAX_BATCH),
-        repeats=_one("--repeats", options.repeats, 1000),
+        repeats=_one("--rounds", options.repeats, 1000),
     )
-    result = run_async(_bench(options, settings, plan))
+    result = run_async(run_bench(settings, plan, _teller(options), has_loads=not options.no_load))
+    if out is not None:
+        out.write_text(json.dumps(result.document(), ensure_ascii=False) + "\n", encoding="utf-8")
     _show(options, result)
 
 
@@ -256,66 +288,67 @@ def _with_options_before(options: _Options, context: typer.Context) -> _Options:
     return replace(options, **given)
 
 
-async def _bench(
-    options: BenchOptions, settings: ResolvedSettings, plan: "BenchPlan"
-) -> "BenchResult":
-    from colibri_cli.benchmark.figures import BenchResult
-    from colibri_cli.benchmark.measuring import (
-        drop_from_page_cache,
-        measure_speed,
-        peak_memory_of_children,
-        timed_load,
-    )
+def _teller(options: BenchOptions) -> "Callable[[str], None]":
+    """Return what prints one line about what is going on."""
 
     def tell(text: str) -> None:
         if not options.quiet:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
-    def make() -> "NativeBackend":
-        return _backend(settings, plan)
-
-    cold = warm = None
-    if not options.no_load:
-        tell("loading, cold and warm")
-        if drop_from_page_cache(make().model_path):
-            cold = await timed_load(make, 1)
-        warm = await timed_load(make, _WARM_LOADS)
-    backend = make()
-    try:
-        await backend.open()
-        card = (await backend.models())[0]
-        hardware = backend.telemetry().hardware
-        result = BenchResult(card.id, card.details, hardware.cpu if hardware else "", cold, warm)
-        await measure_speed(backend, plan, result, tell)
-    finally:
-        await backend.close()
-    result.peak_memory_bytes = peak_memory_of_children()
-    return result
+    return tell
 
 
-def _backend(settings: ResolvedSettings, plan: "BenchPlan") -> "NativeBackend":
-    """Return a backend whose engine has the context and the slots the plan needs."""
-    from colibri_cli.backends.opening import native_backend
+def _new_file(name: str | None) -> Path | None:
+    """Return the file to write, checked before anything is measured.
 
-    # Nothing but the model is measured, nothing is found computed, and runs do not differ.
-    extra = {"kv_save": 0, "usage_save": 0}
-    if not settings.is_given("ctx"):
-        extra["ctx"] = plan.context_needed
-    if not settings.is_given("kv_slots"):
-        extra["kv_slots"] = max(plan.batches)
-    return native_backend(settings, extra=extra)
+    Raises:
+        UsageError: there is no such directory.
+    """
+    if name is None:
+        return None
+    path = Path(name).expanduser()
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--out: {name!r} is no file that can be written", hint="name a file")
+    return path
 
 
 def _show(options: BenchOptions, result: "BenchResult") -> None:
     if options.json:
         sys.stdout.write(json.dumps(result.document(), ensure_ascii=False) + "\n")
         return
-    from colibri_cli.console import print_table
+    from colibri_cli.console import print_lines, print_table, stdout_width
+    from colibri_cli.terminal.interval_chart import bar_chart
 
     columns = [("what", False), ("tokens", True), ("context", True), ("batch", True)]
     print_table([*columns, ("tokens/s", True), ("range", True)], result.table())
-    sys.stdout.write("\n".join(result.summary()) + "\n")
+    for title, bars in () if options.no_chart else result.charts():
+        print_lines(["", title, *bar_chart(bars, stdout_width())])
+    sys.stdout.write("\n" + "\n".join(result.summary()) + "\n")
+
+
+def _compare(options: BenchOptions, first: Path, second: Path) -> None:
+    """Print what became better or worse between two reports."""
+    from colibri_cli.benchmark.comparing import compare, read_report, unlike
+
+    before, after = read_report(first), read_report(second)
+    found, notes = compare(before, after), unlike(before, after)
+    if options.json:
+        rows = [asdict(row) for row in found]
+        body = {"schema_version": 1, "kind": "bench comparison", "comparison": rows}
+        sys.stdout.write(json.dumps({**body, "differs": notes}, ensure_ascii=False) + "\n")
+        return
+    from colibri_cli.console import print_lines, print_table, stdout_width
+    from colibri_cli.terminal.comparison_view import COLUMNS, ratio_bars, rows_of
+    from colibri_cli.terminal.interval_chart import ratio_chart
+
+    print_table(list(COLUMNS), rows_of(found))
+    bars = [] if options.no_chart else ratio_bars(found)
+    if bars:
+        title = "B against A: less to the left of the line, more to the right"
+        print_lines(["", title, *ratio_chart(bars, stdout_width())])
+    for note in notes:
+        sys.stderr.write(f"coli: {note}\n")
 
 
 def _numbers(flag: str, text: str, limit: int) -> tuple[int, ...]:

@@ -197,3 +197,10 @@ def test_the_help_loads_no_command_and_no_plugin_once_it_knows_them(coli: Comman
 
 def test_options_before_help_give_the_same_page(coli: CommandLine) -> None:
     assert coli.run("--no-color", "--help").stdout == coli.run("--help").stdout
+
+
+def test_what_a_chat_needs_before_its_prompt_loads_nothing_for_later(coli: CommandLine) -> None:
+    code = "import colibri_cli.chat.starting, colibri_cli.chat.editor, colibri_cli.commands.chat\n"
+    code += "from colibri_cli.chat.command import built_in_commands\nbuilt_in_commands()"
+    later = {"numpy", "jinja2", "colibri_engine", "pluggy", "colibri_plugins", "tomlkit"}
+    assert loaded_by(coli, code).isdisjoint(later)
