@@ -64,6 +64,12 @@ class LogError(ColibriError):
     default_code = "log_error"
 
 
+class NoCodeBlock(ColibriError):
+    """Only the code of an answer was asked for, and it has none."""
+
+    default_code = "no_code_block"
+
+
 class JobFailed(ColibriError):
     """A job of the engine ended with an error; `code` is the one it gave."""
 
@@ -295,6 +301,7 @@ ERROR_TABLE: Final[dict[str, Outcome]] = {
     "store_error": Outcome(500, EXIT_FAILED),
     "pull_failed": Outcome(500, EXIT_FAILED),
     "job_failed": Outcome(500, EXIT_FAILED),
+    "no_code_block": Outcome(500, EXIT_FAILED),
     "log_error": Outcome(500, EXIT_FAILED),
     "conversion_failed": Outcome(500, EXIT_FAILED),
     "diag_failed": Outcome(500, EXIT_FAILED),

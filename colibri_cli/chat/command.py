@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat.line_input import LineInput
     from colibri_cli.chat.recorder import Recorder
     from colibri_cli.chat.screen import Screen
+    from colibri_protocol.settings import ResolvedSettings
 
 PREFIXES: Final = "/:"  # the colon is the older one
 
@@ -36,6 +37,7 @@ class Chat(Protocol):
     card: ModelCard
     shows_figures: bool
     api_key: str | None  # for servers
+    settings: ResolvedSettings | None  # of the command; None: those of files and variables
 
     @property
     def backend(self) -> Backend:

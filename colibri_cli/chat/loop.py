@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat.line_input import LineInput
     from colibri_cli.chat.recorder import Recorder
     from colibri_cli.chat.screen import Screen
+    from colibri_protocol.settings import ResolvedSettings
 
     Begin = Callable[[], Awaitable[Answer]]
 
@@ -69,6 +70,7 @@ class ChatLoop:
         self.card = card
         self.shows_figures = True
         self.api_key: str | None = None
+        self.settings: ResolvedSettings | None = None
         self._was_interrupted = False  # the next Ctrl-C leaves
         self._is_over = False
         self._is_quiet = screen.is_quiet

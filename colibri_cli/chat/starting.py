@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat.line_input import LineInput
     from colibri_cli.chat.screen import Screen
     from colibri_cli.chat_log.records import LoggedConversation, LoggedTurn
+    from colibri_protocol.settings import ResolvedSettings
 
     Resumed = tuple[LoggedConversation, list[LoggedTurn]] | None
 
@@ -40,6 +41,7 @@ class ChatStart:
         log_file: Where the log is; None keeps none.
         history_file: Where typed lines are kept; None keeps them for this session.
         api_key: Key for servers.
+        settings: Effective settings of the command.
         is_terminal: Somebody sits at a terminal that can do more than print lines.
         is_quiet: Say nothing but answers and errors.
         is_markdown: Show answers as Markdown.
@@ -52,6 +54,7 @@ class ChatStart:
     log_file: Path | None = None
     history_file: Path | None = None
     api_key: str | None = None
+    settings: ResolvedSettings | None = None
     is_terminal: bool = False
     is_quiet: bool = False
     is_markdown: bool = True
@@ -84,7 +87,7 @@ async def talk(
     session.system = start.system or session.system
     commands = built_in_commands(_add_those_of_plugins)
     loop = ChatLoop(session, source, screen, recorder, commands, card)
-    loop.api_key = start.api_key
+    loop.api_key, loop.settings = start.api_key, start.settings
     with ExitStack() as closing:
         if start.is_terminal:
             closing.enter_context(typing_ahead())

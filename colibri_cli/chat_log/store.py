@@ -228,6 +228,17 @@ class ChatLog:
         with self._errors(), closing(sqlite3.connect(target)) as copy:
             self._db.backup(copy)
 
+    def vacuum(self) -> None:
+        """Give the room of what was removed back to the disk.
+
+        Raises:
+            LogError: somebody else is using the log.
+        """
+        with self._errors():
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     # ---- within ----
 
     def _attach(self, db: sqlite3.Connection, turn: LoggedTurn) -> None:

@@ -209,6 +209,7 @@ def _start_of(
         log_file=None if settings.switch("no_log") else chat_log_file(),
         history_file=None if options.no_history else chat_history_file(),
         api_key=settings.text("api_key"),
+        settings=settings,
         is_terminal=_is_terminal(options),
         is_quiet=options.quiet,
         is_markdown=settings.switch("raw") is not True,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat_log.store import ChatLog
 
 _SCHEMA_VERSION = 1
+_FORMATS = ("md", "json", "html")
 
 app = typer.Typer(
     name="logs",
@@ -77,6 +78,31 @@ class BackupOptions(OutputOptions):
     """Options of `coli logs backup`."""
 
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; it must not exist.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(OutputOptions):
+    """Options of `coli logs export`."""
+
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...", help="Conversations, by the beginning of their ids; all."
+        ),
+    ] = None
+    format: Annotated[
+        str, typer.Option("--format", metavar="|".join(_FORMATS), help="How they are written.")
+    ] = "md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VacuumOptions(OutputOptions):
+    """Options of `coli logs vacuum`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchOptions(OutputOptions):
+    """Options of `coli logs on` and `off`."""
 
 
 @app.command("list")
@@ -182,6 +208,85 @@ def backup_command(options: BackupOptions) -> None:
         raise UsageError(f"{target} exists already", hint="name a new file")
     with _log() as log:
         log.backup(target)
+
+
+@app.command("export")
+@takes(ExportOptions)
+def export_command(options: ExportOptions) -> None:
+    """Print conversations as Markdown, JSON or HTML, the oldest first."""
+    prepare(options, "logs")
+    if options.format not in _FORMATS:
+        raise UsageError(
+            f"--format: {options.format!r} is none of {', '.join(_FORMATS)}", hint="see --help"
+        )
+    from colibri_cli.chat_log.export import as_html, as_json, as_markdown
+
+    with _log() as log:
+        wanted = [log.find(part) for part in options.ids or ()] or log.conversations()[::-1]
+        found = [(conversation, log.turns(conversation)) for conversation in wanted]
+    if options.format == "json":
+        documents = [json.loads(as_json(*one)) for one in found]
+        body = {"schema_version": _SCHEMA_VERSION, "conversations": documents}
+        sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
+        return
+    texts = [as_markdown(*one) for one in found]
+    sys.stdout.write(as_html(texts) if options.format == "html" else "\n".join(texts))
+
+
+@app.command("vacuum")
+@takes(VacuumOptions)
+def vacuum_command(options: VacuumOptions) -> None:
+    """Give the room of removed conversations back to the disk."""
+    prepare(options, "logs")
+    path = chat_log_file()
+    if not path.is_file():
+        sys.stderr.write("no conversations yet\n")
+        return
+    before = path.stat().st_size
+    with _log() as log:
+        log.vacuum()
+    if not options.quiet:
+        sys.stderr.write(f"{before:,} bytes before, {path.stat().st_size:,} now\n")
+
+
+@app.command("on")
+@takes(SwitchOptions)
+def on_command(options: SwitchOptions) -> None:
+    """Keep conversations from now on."""
+    _switch(options, is_kept=True)
+
+
+@app.command("off")
+@takes(SwitchOptions)
+def off_command(options: SwitchOptions) -> None:
+    """Keep no conversations from now on; those that were kept stay."""
+    _switch(options, is_kept=False)
+
+
+def _switch(options: SwitchOptions, *, is_kept: bool) -> None:
+    """Write the wish into the user's configuration file, and say if something else overrules it.
+
+    Raises:
+        UsageError: a variable or another file says the opposite.
+    """
+    prepare(options, "logs")
+    from colibri_cli.config_file import set_key, unset_key, user_config_file
+    from colibri_cli.settings import effective_settings
+
+    file = user_config_file()
+    if is_kept:
+        unset_key(file, "default", "no_log")
+    else:
+        set_key(file, "default", "no_log", True)
+    setting = effective_settings(None, "chat")["no_log"]
+    if bool(setting.value) is is_kept:
+        raise UsageError(
+            f"{file} is changed, but {setting.origin.name} says the opposite and counts more",
+            hint="`coli config show --origin` tells where each setting comes from",
+        )
+    if not options.quiet:
+        kept = "are kept" if is_kept else "are not kept any more"
+        sys.stderr.write(f"conversations {kept}\n")
 
 
 def _log() -> "ChatLog":

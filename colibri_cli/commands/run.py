@@ -2,16 +2,16 @@
 
 import json
 import sys
-import threading
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from colibri_cli.backends.base import AnswerEvent, Completed, Generation, ReasoningDelta, TextDelta
-from colibri_cli.chat_formats.base import ChatMessage, Conversation
 from colibri_cli.errors import UsageError
+from colibri_cli.one_shot.asking import Question, ask
+from colibri_cli.one_shot.output import Form, Printer
+from colibri_cli.one_shot.prompt import is_terminal, read_prompt
 from colibri_cli.options import (
     EngineOptions,
     JsonOptions,
@@ -19,14 +19,12 @@ from colibri_cli.options import (
     SamplingOptions,
     takes,
 )
-from colibri_cli.sampling import RUN_MAX_TOKENS, generation_of, thinking_of
+from colibri_cli.sampling import RUN_MAX_TOKENS, generation_of
 from colibri_cli.settings import prepare
-from colibri_cli.terminal.answer_text import cut_notice, statistics_line, visible
 from colibri_protocol.settings import ResolvedSettings
 
-_SCHEMA_VERSION = 1
-_PATIENCE_S = 3.0
-_WAITING = "waiting for standard input to end (`</dev/null` leaves it out)\n"
+if TYPE_CHECKING:
+    from colibri_cli.chat_log.records import LoggedConversation, LoggedTurn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +65,104 @@ class RunOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
         list[str] | None,
         typer.Option("--stop", metavar="TEXT", help="End the answer before this text; up to 4."),
     ] = None
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            show_default=False,
+            help="Text that goes along under its name; `-` is standard input. Repeat for several.",
+        ),
+    ] = None
+    stdin_last: Annotated[
+        bool,
+        typer.Option(
+            "--stdin-last/--stdin-first",
+            metavar="",
+            help="Where standard input goes if there are words too. Default: first.",
+            show_default=False,
+        ),
+    ] = False
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE|JSON",
+            help="The answer is JSON of this JSON schema.",
+            show_default=False,
+        ),
+    ] = None
+    grammar: Annotated[
+        str | None,
+        typer.Option(
+            "--grammar",
+            metavar="FILE",
+            help="The answer follows this grammar (GBNF).",
+            show_default=False,
+        ),
+    ] = None
+    extract: Annotated[
+        bool,
+        typer.Option("--extract", "-x", help="Print only the first block of code.", metavar=""),
+    ] = False
+    extract_last: Annotated[
+        bool, typer.Option("--extract-last", help="Print only the last block of code.", metavar="")
+    ] = False
+    jsonl: Annotated[
+        bool,
+        typer.Option(
+            "--jsonl",
+            metavar="",
+            help="Print a line of JSON per piece of the answer, and a last one with everything.",
+        ),
+    ] = False
+    hide_think: Annotated[
+        bool, typer.Option("--hide-think", help="Do not show reasoning.", metavar="")
+    ] = False
+    continue_last: Annotated[
+        bool,
+        typer.Option("--continue", "-c", help="Go on with the last conversation.", metavar=""),
+    ] = False
+    cid: Annotated[
+        str | None,
+        typer.Option(
+            "--cid",
+            "--resume",
+            metavar="ID",
+            help="Go on with this conversation of the log.",
+            show_default=False,
+        ),
+    ] = None
+    keeps: Annotated[
+        bool | None,
+        typer.Option(
+            "--log/--no-log",
+            " /-n",
+            metavar="",
+            show_default=False,
+            help="Keep prompt and answer in the log. Variable: COLI_NO_LOG. Default: yes.",
+        ),
+    ] = None
+    attach: Annotated[
+        str | None,
+        typer.Option(
+            "--attach",
+            metavar="URL",
+            show_default=False,
+            help="Ask this server instead of starting an engine."
+            " Default: one at http://127.0.0.1:8000, if it serves the wanted model.",
+        ),
+    ] = None
+    no_attach: Annotated[
+        bool, typer.Option("--no-attach", help="Start an engine in any case.", metavar="")
+    ] = False
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", metavar="", help="Show what would be asked and how; nothing is loaded."
+        ),
+    ] = False
     stats: Annotated[
         bool | None,
         typer.Option(
@@ -88,197 +184,108 @@ class RunOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
 def command(options: RunOptions) -> None:
     """Answer one prompt and exit."""
     settings = prepare(options, "run")
+    _check(options)
     generation = generation_of(settings, max_tokens=RUN_MAX_TOKENS, stops=options.stop or ())
-    if options.no_template and (options.system is not None or options.think):
+    if options.schema is not None or options.grammar is not None:
+        from colibri_cli.one_shot.constraint import constrained
+
+        generation = constrained(generation, options.schema, options.grammar)
+    resumed = _resumed(options)
+    prompt = read_prompt(
+        options.prompt or [],
+        template=options.template,
+        params=options.param or (),
+        files=options.file or (),
+        is_input_last=options.stdin_last,
+    )
+    if prompt.system is not None and options.no_template:
         raise UsageError(
-            "--system and --think need the chat template", hint="leave out --no-template"
-        )
-    options, prompt = _filled(options)
-    from colibri_cli.runtime import run_async
-
-    run_async(_answer(options, settings, generation, prompt))
-
-
-def _filled(options: RunOptions) -> tuple[RunOptions, str]:
-    """Return the options and the prompt, of a template where one is named."""
-    if options.template is None:
-        if options.param:
-            raise UsageError("--param needs a template", hint="name one with --template")
-        return options, _read_prompt(options.prompt or [])
-    from colibri_cli.prompt_templates import INPUT, load_template, pairs
-
-    template = load_template(options.template)
-    given = pairs("--param", options.param or [])
-    needs_input = INPUT in template.places or bool(options.prompt)
-    typed = _read_prompt(options.prompt or []) if needs_input else ""
-    prompt, system = template.fill(typed, given)
-    if system is not None and options.no_template:
-        raise UsageError(
-            f"the template {template.name} has a system text, which needs the chat template",
+            f"the template {options.template} has a system text, which needs the chat template",
             hint="leave out --no-template",
         )
-    return replace(options, system=options.system or system), prompt
+    question = Question(
+        settings=settings,
+        generation=generation,
+        prompt=prompt,
+        system=options.system,
+        resumed=resumed,
+        is_plain=options.no_template,
+        log_file=_log_file(options, settings),
+        server=options.attach,
+        own_engine=options.no_attach,
+        is_quiet=options.quiet,
+    )
+    if options.dry_run:
+        _show_preview(options, question)
+        return
+    from colibri_cli.runtime import run_async
+
+    run_async(ask(question, Printer(_form(options, settings))))
 
 
-async def _answer(
-    options: RunOptions, settings: ResolvedSettings, generation: Generation, prompt: str
-) -> None:
-    from colibri_cli.backends.opening import native_backend
-
-    # One answer has no next turn, and saving it would take the place of a conversation that has.
-    extra = {} if settings.is_given("kv_save") else {"kv_save": 0}
-    backend = native_backend(settings, extra=extra)
-    printer = _Printer(options, shows_reasoning=settings.switch("show_think") is not False)
-    try:
-        with _waiting(options):
-            await backend.open()
-        card = (await backend.models())[0]
-        if options.no_template:
-            answer = await backend.complete(prompt, generation)
-        else:
-            conversation = _conversation(options, thinking_of(settings, card), prompt)
-            answer = await backend.chat(conversation, generation)
-        async with answer:
-            async for event in answer:
-                printer.take(event)
-        printer.finish(card.id, card.context_length)
-    finally:
-        printer.end_line()
-        await backend.close()
+def _form(options: RunOptions, settings: ResolvedSettings) -> Form:
+    return Form(
+        is_json=options.json,
+        is_jsonl=options.jsonl,
+        block=0 if options.extract else -1 if options.extract_last else None,
+        shows_reasoning=settings.switch("show_think") is not False and not options.hide_think,
+        shows_stats=options.stats,
+        is_quiet=options.quiet,
+    )
 
 
-def _waiting(options: RunOptions) -> AbstractContextManager[object]:
-    """Show on a terminal that the model is being loaded."""
-    if options.quiet or not _is_terminal(sys.stderr):
-        return nullcontext()
-    from colibri_cli.console import spinner
+def _log_file(options: RunOptions, settings: ResolvedSettings) -> Path | None:
+    from colibri_cli.paths import chat_log_file
 
-    return spinner("loading the model")
+    is_kept = not settings.switch("no_log") if options.keeps is None else options.keeps
+    return chat_log_file() if is_kept else None
 
 
-def _conversation(options: RunOptions, thinking: bool | None, prompt: str) -> Conversation:
-    messages = [ChatMessage("user", prompt)]
-    if options.system is not None:
-        messages.insert(0, ChatMessage("system", options.system))
-    return Conversation(tuple(messages), thinking=thinking)
+def _check(options: RunOptions) -> None:
+    """Refuse options that contradict each other."""
+    needs_template = {
+        "--system": options.system is not None,
+        "--think": bool(options.think),
+        "--continue": options.continue_last,
+        "--cid": options.cid is not None,
+        "--file": bool(options.file),
+    }
+    if options.no_template and any(needs_template.values()):
+        named = " and ".join(name for name, is_given in needs_template.items() if is_given)
+        raise UsageError(f"{named} need the chat template", hint="leave out --no-template")
+    for first, second in (
+        (("--attach", options.attach is not None), ("--no-attach", options.no_attach)),
+        (("--continue", options.continue_last), ("--cid", options.cid is not None)),
+        (("--schema", options.schema is not None), ("--grammar", options.grammar is not None)),
+        (("--json", options.json), ("--jsonl", options.jsonl)),
+        (("--extract", options.extract), ("--extract-last", options.extract_last)),
+        (("--extract", options.extract or options.extract_last), ("--json", options.json)),
+        (("--extract", options.extract or options.extract_last), ("--jsonl", options.jsonl)),
+    ):
+        if first[1] and second[1]:
+            raise UsageError(f"{first[0]} and {second[0]} contradict each other")
 
 
-def _read_prompt(words: list[str]) -> str:
-    """Return the prompt: words, standard input, or standard input above the words."""
-    typed = "" if words == ["-"] else " ".join(words)
-    piped = ""
-    if words == ["-"] or not _is_terminal(sys.stdin):
-        piped = _read_input()
-    prompt = f"{piped.rstrip()}\n\n{typed}" if piped.strip() and typed else piped or typed
-    if not prompt.strip():
-        raise UsageError(
-            "there is no prompt", hint='write one: coli run "Why is the sky blue?", or pipe it in'
-        )
-    return prompt
+def _resumed(
+    options: RunOptions,
+) -> "tuple[LoggedConversation, list[LoggedTurn]] | None":
+    """Return the conversation to go on with, if one was asked for; before a model is loaded."""
+    if not options.continue_last and options.cid is None:
+        return None
+    from colibri_cli.chat.starting import find_conversation
+    from colibri_cli.paths import chat_log_file
+
+    return find_conversation(chat_log_file(), options.cid)
 
 
-def _read_input() -> str:
-    if sys.stdin is None or sys.stdin.closed:
-        return ""
-    hint = threading.Timer(_PATIENCE_S, _write_error, (_WAITING,))
-    hint.daemon = True
-    hint.start()
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError("standard input is not UTF-8 text") from error
-    except OSError:  # no standard input at all, as under some service managers
-        return ""
-    finally:
-        hint.cancel()
+def _show_preview(options: RunOptions, question: Question) -> None:
+    """Print what would be asked."""
+    from colibri_cli.one_shot.preview import lines_of, preview
+    from colibri_cli.terminal.answer_text import visible
 
-
-def _is_terminal(stream: Any) -> bool:  # noqa: ANN401 - a stream, or None
-    return stream is not None and not stream.closed and stream.isatty()
-
-
-class _Printer:
-    """Writes an answer as it comes, or as one JSON document at the end."""
-
-    def __init__(self, options: RunOptions, *, shows_reasoning: bool) -> None:
-        self._is_json = options.json
-        self._is_quiet = options.quiet
-        self._is_terminal = _is_terminal(sys.stdout)
-        self._shows_stats = options.stats
-        self._shows_reasoning = shows_reasoning and not options.quiet and not options.json
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._done: Completed | None = None
-
-    def take(self, event: AnswerEvent) -> None:
-        """Handle one event of the answer."""
-        if isinstance(event, TextDelta):
-            self._write_text(event.text)
-        elif isinstance(event, ReasoningDelta):
-            self._reasoning.append(event.text)
-            if self._shows_reasoning:
-                _write_error(event.text)
-        elif isinstance(event, Completed):
-            self._done = event
-
-    def finish(self, model_id: str, context_length: int | None) -> None:
-        """End the output: newline or JSON document, then statistics."""
-        assert self._done is not None
-        if self._is_json:
-            document = self._document(model_id, self._done)
-            sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
-        elif not self._text:
-            sys.stdout.write("\n")
-        self.end_line()
-        sys.stdout.flush()
-        notice = cut_notice(self._done, context_length)
-        if notice is not None and not self._is_quiet:
-            _write_error(f"{notice}\n")
-        wanted = self._shows_stats
-        if wanted or (wanted is None and not self._is_quiet and _is_terminal(sys.stderr)):
-            _write_error(f"{statistics_line(self._done)}\n")
-
-    def end_line(self) -> None:
-        """End an unfinished line on standard output, also when the answer broke off."""
-        if self._text and not self._is_json and not self._text[-1].endswith("\n"):
-            self._text.append("\n")
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-
-    def _write_text(self, text: str) -> None:
-        if self._reasoning and not self._text and self._shows_reasoning:
-            _write_error("\n")
-        self._text.append(text)
-        if self._is_json:
-            return
-        if self._is_terminal:
-            text = visible(text)
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-    def _document(self, model_id: str, done: Completed) -> dict[str, Any]:
-        return {
-            "schema_version": _SCHEMA_VERSION,
-            "model": model_id,
-            "text": "".join(self._text),
-            "reasoning": "".join(self._reasoning) or None,
-            "finish": done.finish,
-            "stop_text": done.stop_text,
-            "usage": {
-                "prompt_tokens": done.prompt_tokens,
-                "completion_tokens": done.completion_tokens,
-                "reused_tokens": done.reused_tokens,
-            },
-            "timings": {
-                "first_token_s": done.first_token_s,
-                "total_s": done.total_s,
-                "tokens_per_second": done.tokens_per_second,
-            },
-            "hit_percent": done.hit_percent,
-            "rss_gb": done.rss_gb,
-        }
-
-
-def _write_error(text: str) -> None:
-    sys.stderr.write(visible(text))
-    sys.stderr.flush()
+    body = preview(question)
+    if options.json:
+        sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
+        return
+    text = "\n".join(lines_of(body)) + "\n"
+    sys.stdout.write(visible(text) if is_terminal(sys.stdout) else text)

@@ -120,3 +120,53 @@ def test_an_empty_log_is_no_error(coli: CommandLine) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert json.loads(coli.run("logs", "status", "--json").stdout)["turns"] == 0
     assert Path(coli.run("logs", "path").stdout.strip()).name == "logs.db"
+
+
+def test_conversations_are_exported_in_every_form(coli: CommandLine, kept: tuple[str, str]) -> None:
+    text = coli.run("logs", "export").stdout
+    assert text.index("question 0") < text.index("question 1")
+    assert "question 0" not in coli.run("logs", "export", kept[1]).stdout
+    body = json.loads(coli.run("logs", "export", "--format", "json").stdout)
+    assert [c["conversation"]["id"] for c in body["conversations"]] == list(kept)
+    page = coli.run("logs", "export", "--format", "html").stdout
+    assert page.startswith("<!doctype html>")
+    assert page.count("<article>") == 2
+    done = coli.run("logs", "export", "--format", "pdf")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pdf" in done.stderr
+
+
+def test_markup_in_a_conversation_is_text_in_the_page(coli: CommandLine) -> None:
+    with ChatLog(coli.home / "data" / "colibri" / "logs.db") as log:
+        conversation = LoggedConversation(id=new_id(), title="t", model="m")
+        evil = "<script>alert(1)</script> [a](javascript:alert(1))"
+        log.add_turn(conversation, LoggedTurn(prompt=evil, response=evil))
+    page = coli.run("logs", "export", "--format", "html").stdout
+    assert "<script" not in page
+    assert 'href="javascript' not in page
+
+
+def test_vacuum_gives_the_room_back(coli: CommandLine, kept: tuple[str, str]) -> None:
+    file = coli.home / "data" / "colibri" / "logs.db"
+    with ChatLog(file) as log:
+        conversation = LoggedConversation(id=new_id(), title="t", model="m")
+        log.add_turn(conversation, LoggedTurn(prompt="p", response="x" * 2_000_000))
+        log.remove(conversation.id)
+    assert coli.run("logs", "vacuum").returncode == 0
+    assert file.stat().st_size < 1_000_000
+    assert json.loads(coli.run("logs", "status", "--json").stdout)["conversations"] == 2
+
+
+def test_the_log_is_turned_off_and_on(coli: CommandLine) -> None:
+    def is_off() -> bool:
+        shown = coli.run("config", "get", "no_log").stdout.strip()
+        return shown.lower() in {"1", "true"}
+
+    assert coli.run("logs", "off").returncode == 0
+    assert is_off()
+    assert coli.run("logs", "on").returncode == 0
+    assert not is_off()
+    coli.variables["COLI_NO_LOG"] = "1"
+    done = coli.run("logs", "on")
+    assert done.returncode == 2
+    assert "COLI_NO_LOG" in done.stderr

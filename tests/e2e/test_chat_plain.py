@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.command_line import CommandLine
+from tests.fakes.tiny_checkpoint import write_hf
+
 if TYPE_CHECKING:
-    from tests.fakes.command_line import CommandLine
+    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -191,3 +194,14 @@ def test_a_template_is_filled_and_sent(served: CommandLine) -> None:
     assert "user\nTranslate: good morning [[prompt]]<|im_end|>" in done.stdout
     assert "there is no template 'nope'" in done.stderr
     assert "name the template" in done.stderr
+
+
+def test_the_plan_of_the_model_is_shown(tmp_path: Path) -> None:
+    coli = CommandLine(tmp_path)
+    model = write_hf(coli.home / "tiny", "glm4_moe").path
+    coli.variables["XDG_CACHE_HOME"] = str(coli.home / "cache")
+    done = coli.run("chat", "--no-attach", "--model", str(model), stdin="/plan\n")
+    assert (done.returncode, done.stdout) == (0, "")
+    planned = json.loads(coli.run("plan", str(model), "--json").stdout)
+    assert planned["model"]["name"] in done.stderr
+    assert "memory already" in done.stderr

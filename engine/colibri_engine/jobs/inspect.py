@@ -86,7 +86,13 @@ def _files(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _texts(checkpoint: Checkpoint) -> dict[str, Any]:
-    return {"chat_template": checkpoint.chat_template, "config": dict(checkpoint.config)}
+    special = checkpoint.special_tokens
+    return {
+        "chat_template": checkpoint.chat_template,
+        "bos_token": special.bos_token,
+        "eos_token": special.eos_token,
+        "config": dict(checkpoint.config),
+    }
 
 
 def _config(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""One prompt and its answer: where the prompt comes from, and how the answer is written."""
