@@ -20,7 +20,6 @@ from colibri_cli.chat_formats.registry import (
     stop_markers_for,
     tool_support_for,
 )
-from colibri_cli.chat_formats.tool_formats import hermes
 from colibri_cli.chat_formats.tool_formats.base import AnswerFrame
 from colibri_cli.chat_formats.tool_formats.glm import GlmSyntax
 from colibri_cli.errors import CapabilityMissing
@@ -142,9 +141,7 @@ class ModelFormats:
         has_any = bool(conversation.tools) or any(
             message.tool_calls or message.role == "tool" for message in conversation.messages
         )
-        if not has_any or self._tool_support.is_native:
-            return conversation
-        return hermes.offer(conversation)
+        return self._tool_support.written(conversation) if has_any else conversation
 
     def _prepared(
         self, prompt: RenderedPrompt, generation: Generation, *, is_chat: bool = True

@@ -6,7 +6,7 @@ segments, which the engine never reads as control tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -60,6 +60,16 @@ class Conversation:
     continues_last: bool = False
     call_instruction: str = ""
     template_variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+def with_system_text(conversation: Conversation, text: str) -> Conversation:
+    """Return the conversation with a text added at the end of its system message."""
+    messages = list(conversation.messages)
+    if messages and messages[0].role in {"system", "developer"}:
+        messages[0] = replace(messages[0], content=f"{messages[0].content}\n\n{text}")
+    else:
+        messages.insert(0, ChatMessage("system", text))
+    return replace(conversation, messages=tuple(messages))
 
 
 class ThinkingStart(Enum):

@@ -24,6 +24,7 @@ from colibri_cli.chat_formats.base import (
     RenderedPrompt,
     ThinkingStart,
     ToolCall,
+    with_system_text,
 )
 from colibri_cli.chat_formats.call_history import one_call_each, with_named_ids
 from colibri_cli.chat_formats.harmony import ASSISTANT
@@ -261,7 +262,7 @@ class _Marker:
     ) -> None:
         self._change = change
         self._special_tokens = special_tokens
-        self._is_harmony = traits.is_harmony
+        self._traits = traits
         self._id = _short_id if traits.wants_short_call_ids else change
 
     def message(self, message: ChatMessage) -> dict[str, Any]:
@@ -271,13 +272,15 @@ class _Marker:
         body: dict[str, Any] = {"role": message.role, "content": self._change(message.content)}
         if message.reasoning:
             body["reasoning_content"] = self._change(message.reasoning)
-        if self._is_harmony and message.reasoning:
+        if self._traits.is_harmony and message.reasoning:
             body["thinking"] = body["reasoning_content"]
             if message.tool_calls:  # beside a call there is room for one text before it
                 body["thinking"] += body["content"]
                 body["content"] = ""
         if message.tool_calls:
             body["tool_calls"] = [self._call(call) for call in message.tool_calls]
+            if self._traits.asks_for_content and not body["content"]:
+                body["content"] = None
         if message.tool_call_id is not None:
             body["tool_call_id"] = self._id(message.tool_call_id)
         if message.name is not None:
@@ -295,7 +298,10 @@ class _Marker:
         return value
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
-        function = {"name": self._change(call.name), "arguments": self.value(call.arguments)}
+        arguments = self.value(call.arguments)
+        if self._traits.joins_arguments:
+            arguments = self._change(json.dumps(call.arguments, ensure_ascii=False))
+        function = {"name": self._change(call.name), "arguments": arguments}
         return {"id": self._id(call.id), "type": "function", "function": function}
 
     def _key(self, key: object) -> object:
@@ -343,9 +349,4 @@ def _with_instruction(conversation: Conversation) -> Conversation:
     sentence = conversation.call_instruction
     if not sentence:
         return conversation
-    messages = list(conversation.messages)
-    if messages and messages[0].role in {"system", "developer"}:
-        messages[0] = replace(messages[0], content=f"{messages[0].content}\n\n{sentence}")
-    else:
-        messages.insert(0, ChatMessage("system", sentence))
-    return replace(conversation, messages=tuple(messages), call_instruction="")
+    return replace(with_system_text(conversation, sentence), call_instruction="")

@@ -22,6 +22,8 @@ from colibri_cli.chat_formats import (
 from colibri_cli.chat_formats.jinja import JinjaChatFormat
 from colibri_cli.chat_formats.sandbox import MAX_TEMPLATE_CHARACTERS
 from colibri_cli.chat_formats.tool_formats import (
+    deepseek_v3,
+    deepseek_v31,
     dsml,
     harmony,
     hermes,
@@ -68,6 +70,8 @@ _SYNTAXES: Final[tuple[ToolSyntax, ...]] = (
     harmony.SYNTAX,
     inkling_calls.SYNTAX,
     dsml.SYNTAX,
+    deepseek_v31.SYNTAX,
+    deepseek_v3.SYNTAX,
     kimi_k2.SYNTAX,
     mistral.SYNTAX,
     llama.SYNTAX,
@@ -113,13 +117,16 @@ def tool_support_for(info: Mapping[str, object]) -> ToolSupport:
         family = _family(info)
         native = _BUILT_IN_SYNTAXES.get(family)
         if native is not None:
-            return ToolSupport(native, is_native=True, needs_grammar=False)
-        return ToolSupport(hermes.SYNTAX, is_native=False, needs_grammar=family != _INKLING)
+            return ToolSupport(native, writer=None, needs_grammar=False)
+        return ToolSupport(hermes.SYNTAX, hermes.offer, needs_grammar=family != _INKLING)
     if "tools" in template:
         for syntax in _SYNTAXES:
             if syntax.is_used_by(template):
-                return ToolSupport(syntax, is_native=True, needs_grammar=False)
-    return ToolSupport(hermes.SYNTAX, is_native=False, needs_grammar=True)
+                return ToolSupport(syntax, writer=None, needs_grammar=False)
+    for module in (deepseek_v31, deepseek_v3):  # their templates write calls, but no tools
+        if module.SYNTAX.is_used_by(template):
+            return ToolSupport(module.SYNTAX, module.declare, needs_grammar=False)
+    return ToolSupport(hermes.SYNTAX, hermes.offer, needs_grammar=True)
 
 
 def tool_syntax_for(info: Mapping[str, object]) -> ToolSyntax:

@@ -42,6 +42,8 @@ class TemplateTraits:
         writes_one_call: Only the first call of a message is written.
         writes_ids_alone: The id of a call stands for its name.
         wants_short_call_ids: Ids of calls must have nine letters and digits.
+        joins_arguments: The arguments of a call are added to a text, so they must be one.
+        asks_for_content: It tells a message without text by its content being none.
     """
 
     can_think: bool
@@ -53,12 +55,15 @@ class TemplateTraits:
     writes_one_call: bool
     writes_ids_alone: bool
     wants_short_call_ids: bool
+    joins_arguments: bool
+    asks_for_content: bool
 
 
 def traits_of(source: str) -> TemplateTraits:
     """Return the traits of a template that compiles."""
     has_channels = _CHANNEL_MARK in source
-    levels = set(_compared_levels(parse_template(source))) if _EFFORT in source else set()
+    tree = parse_template(source)
+    levels = set(_compared_levels(tree)) if _EFFORT in source else set()
     if _EFFORT in source and _GLM_MARK in source:
         levels |= {"high", "max"}  # GLM prints the level; a word it does not know becomes Max
     harmony = is_harmony(source)
@@ -77,6 +82,15 @@ def traits_of(source: str) -> TemplateTraits:
         writes_one_call="tool_calls[0]" in source,
         writes_ids_alone=_KIMI_MARK in source,
         wants_short_call_ids="length != 9" in source or "length == 9" in source,
+        joins_arguments=any(
+            _is_field(side, "arguments")
+            for sum_ in tree.find_all(nodes.Add)
+            for side in (sum_.left, sum_.right)
+        ),
+        asks_for_content=any(
+            test.name == "none" and _is_field(test.node, "content")
+            for test in tree.find_all(nodes.Test)
+        ),
     )
 
 
@@ -119,6 +133,13 @@ def _compared_levels(tree: nodes.Template) -> Iterator[str]:
             for branch in (choice.expr1, choice.expr2):
                 if branch is not None:
                     yield from _words(branch)
+
+
+def _is_field(node: nodes.Node, name: str) -> bool:
+    if isinstance(node, nodes.Getattr):
+        return node.attr == name
+    key = node.arg if isinstance(node, nodes.Getitem) else None
+    return isinstance(key, nodes.Const) and key.value == name
 
 
 def _mentions(node: nodes.Node, names: set[str]) -> bool:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from colibri_cli.chat_formats.call_grammar import chosen_tools
-from colibri_cli.chat_formats.tool_formats import hermes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from colibri_cli.chat_formats.base import Conversation
     from colibri_cli.chat_formats.tool_formats.base import (
@@ -26,14 +25,14 @@ class ToolSupport:
 
     Args:
         syntax: How the model writes calls.
-        is_native: The chat format itself writes tools, calls and results; otherwise they are
-            written into the messages as text.
+        writer: Writes into the messages what the chat format does not write itself: the tools, and
+            for a format that knows none the calls and results too. None: it writes everything.
         needs_grammar: The model was never taught the syntax: without a grammar that holds it to
             the form, tools must be refused.
     """
 
     syntax: ToolSyntax
-    is_native: bool
+    writer: Callable[[Conversation], Conversation] | None
     needs_grammar: bool
 
     def offer(
@@ -54,7 +53,11 @@ class ToolSupport:
         )
         instruction = _instruction(choice) if offered else ""
         prepared = replace(conversation, tools=declarations, call_instruction=instruction)
-        return prepared if self.is_native else hermes.offer(prepared)
+        return self.written(prepared)
+
+    def written(self, conversation: Conversation) -> Conversation:
+        """Return the conversation as the chat format can take it, tools included."""
+        return conversation if self.writer is None else self.writer(conversation)
 
     def grammar(
         self, tools: Sequence[DeclaredTool], choice: CallChoice, frame: AnswerFrame

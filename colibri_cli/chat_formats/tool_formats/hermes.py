@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from colibri_cli.chat_formats.base import ChatMessage, Conversation
+from colibri_cli.chat_formats.base import ChatMessage, Conversation, with_system_text
 from colibri_cli.chat_formats.call_grammar import CallShape, forced_calls, json_arguments
 from colibri_cli.chat_formats.call_parser import CallParser, limited
 from colibri_cli.chat_formats.json_box import BoxForm, JsonBox
@@ -84,9 +84,8 @@ def offer(conversation: Conversation) -> Conversation:
             messages.append(replace(message, content=content, tool_calls=()))
         else:
             messages.append(message)
-    if conversation.tools:
-        _add_to_system(messages, _declarations(conversation))
-    return replace(conversation, messages=tuple(messages), tools=(), call_instruction="")
+    written = replace(conversation, messages=tuple(messages), tools=(), call_instruction="")
+    return with_system_text(written, _declarations(conversation)) if conversation.tools else written
 
 
 def _declarations(conversation: Conversation) -> str:
@@ -94,13 +93,6 @@ def _declarations(conversation: Conversation) -> str:
     lines = "".join(json.dumps(function, ensure_ascii=False) + "\n" for function in functions)
     sentence = conversation.call_instruction
     return _HEAD + lines + _TAIL + (f"\n{sentence}" if sentence else "")
-
-
-def _add_to_system(messages: list[ChatMessage], text: str) -> None:
-    if messages and messages[0].role in {"system", "developer"}:
-        messages[0] = replace(messages[0], content=f"{messages[0].content}\n\n{text}")
-    else:
-        messages.insert(0, ChatMessage("system", text))
 
 
 def _add_result(messages: list[ChatMessage], text: str) -> None:

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colibri_cli.chat_formats import deepseek_calls as marks
 from colibri_cli.chat_formats import tool_formats
 from colibri_cli.chat_formats.tool_formats import (
+    deepseek_v3,
+    deepseek_v31,
     dsml,
     glm,
     harmony,
@@ -30,10 +33,30 @@ FOLDER = Path(tool_formats.__file__).parent
 FILES = sorted(f.stem for f in FOLDER.glob("*.py") if f.stem not in {"__init__", "base"})
 SYNTAXES = [
     module.SYNTAX
-    for module in (dsml, glm, harmony, hermes, inkling, kimi_k2, llama, mistral, qwen_xml)
+    for module in (
+        deepseek_v3,
+        deepseek_v31,
+        dsml,
+        glm,
+        harmony,
+        hermes,
+        inkling,
+        kimi_k2,
+        llama,
+        mistral,
+        qwen_xml,
+    )
 ]
 TOOLS = (tool("ls", ["path"], path="string", n="integer"), tool("now"))
+DEEPSEEK = [
+    deepseek_v3.SYNTAX.trigger, marks.CALL, marks.SEPARATOR, marks.CALL_END, marks.CLOSE,
+    "function", "ls", "now", "\n```json\n", "\n```", '{"path": "a"}', "{}", "[1]",
+    f"{marks.OPEN}{marks.CALL}function{marks.SEPARATOR}now\n```json\n{{",
+    f"{marks.OPEN}{marks.CALL}ls{marks.SEPARATOR}",
+]  # fmt: skip
 PARTS = {
+    "deepseek_v3": DEEPSEEK,
+    "deepseek_v31": DEEPSEEK,
     "glm": [
         "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
         "ls", "now", "other", "path", "n", "7", "(", "<tool_call>ls<arg_key>path</arg_key>",

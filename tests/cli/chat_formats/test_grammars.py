@@ -319,8 +319,8 @@ def test_a_marker_is_a_token_only_if_the_model_has_it() -> None:
 
 
 def test_when_a_grammar_is_wanted() -> None:
-    taught = ToolSupport(hermes.SYNTAX, is_native=True, needs_grammar=False)
-    untaught = ToolSupport(hermes.SYNTAX, is_native=False, needs_grammar=True)
+    taught = ToolSupport(hermes.SYNTAX, writer=None, needs_grammar=False)
+    untaught = ToolSupport(hermes.SYNTAX, writer=hermes.offer, needs_grammar=True)
     closed = AnswerFrame(ThinkingStart.CLOSED)
     assert taught.grammar(TOOLS, AUTO, closed) is None
     assert taught.grammar(TOOLS, Choice("none"), closed) is None

@@ -230,7 +230,7 @@ def test_results_without_a_call_of_theirs_keep_their_order() -> None:
 def test_its_syntax_is_told_by_the_template() -> None:
     support = tool_support_for({"chat_template": TEMPLATE})
     assert support.syntax is harmony.SYNTAX
-    assert support.is_native
+    assert support.writer is None
     assert not support.needs_grammar
 
 

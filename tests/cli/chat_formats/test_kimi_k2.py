@@ -96,7 +96,7 @@ def test_ids_name_the_function_in_the_prompt() -> None:
 
 def test_its_syntax_is_told_by_the_template() -> None:
     support = tool_support_for({"chat_template": TEMPLATE})
-    assert (support.syntax, support.is_native) == (kimi_k2.SYNTAX, True)
+    assert (support.syntax, support.writer) == (kimi_k2.SYNTAX, None)
 
 
 FORM = Grammar("json_schema", '{"type": "integer"}')

@@ -18,6 +18,7 @@ from colibri_cli.chat_formats.registry import (
     tool_support_for,
     tool_syntax_for,
 )
+from colibri_cli.chat_formats.tool_formats import hermes
 from colibri_cli.errors import ChatFormatError
 
 if TYPE_CHECKING:
@@ -122,30 +123,28 @@ def test_the_facts_of_a_directory(tmp_path: Path) -> None:
 )
 def test_a_template_tells_its_syntax(template: str, syntax: str) -> None:
     support = tool_support_for({"chat_template": template, "family": "any"})
-    assert (support.syntax.name, support.is_native, support.needs_grammar) == (syntax, True, False)
+    assert (support.syntax.name, support.writer, support.needs_grammar) == (syntax, None, False)
 
 
 @pytest.mark.parametrize(
-    ("info", "is_native", "needs_grammar"),
+    ("info", "needs_grammar"),
     [
-        ({"chat_template": "<|im_start|>{{ messages }}"}, False, True),
-        ({"family": "inkling"}, False, False),
-        ({"family": "kimi_k3"}, False, True),
-        ({"family": "olmoe"}, False, True),
+        ({"chat_template": "<|im_start|>{{ messages }}"}, True),
+        ({"family": "inkling"}, False),
+        ({"family": "kimi_k3"}, True),
+        ({"family": "olmoe"}, True),
     ],
 )
-def test_any_other_model_gets_the_hermes_form(
-    info: dict[str, object], is_native: bool, needs_grammar: bool
-) -> None:
+def test_any_other_model_gets_the_hermes_form(info: dict[str, object], needs_grammar: bool) -> None:
     support = tool_support_for(info)
-    assert (support.is_native, support.needs_grammar) == (is_native, needs_grammar)
+    assert (support.writer, support.needs_grammar) == (hermes.offer, needs_grammar)
     assert tool_syntax_for(info).name == "hermes"
 
 
 def test_built_in_renderers_that_write_tools() -> None:
     for family, name in (("glm_moe_dsa", "glm"), ("deepseek_v4", "dsml")):
         support = tool_support_for({"family": family})
-        assert (support.syntax.name, support.is_native) == (name, True)
+        assert (support.syntax.name, support.writer) == (name, None)
         assert not support.needs_grammar
 
 
