@@ -106,6 +106,7 @@ class _TurnRun:
         self._num_computed = 0  # prompt tokens that were not there before
         self._waiting: asyncio.Task[Any] | None = None
         self._gone: asyncio.Future[None] | None = None
+        self._end_error: Exception | None = None  # why it ends before its time
 
     # ---- the client ----
 
@@ -115,35 +116,36 @@ class _TurnRun:
             self._gone.add_done_callback(self._on_gone)
 
     def _on_gone(self, gone: asyncio.Future[None]) -> None:
-        if gone.cancelled() or gone.exception() is not None:
+        if not gone.cancelled() and gone.exception() is None:
+            self.end(ClientGone())
+
+    def end(self, error: Exception) -> None:
+        """Let it fail, whatever it waits for."""
+        if self._end_error is not None:
             return
+        self._end_error = error
         if self._waiting is not None:
             self._waiting.cancel()
         for lane in self._lanes:
             if lane.answer is not None:
-                lane.answer.abort(ClientGone())
+                lane.answer.abort(error)
 
-    @property
-    def _is_gone(self) -> bool:
-        gone = self._gone
-        return gone is not None and gone.done() and not gone.cancelled()
-
-    async def _unless_gone(self, waiting: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for something, but not longer than the client.
+    async def _unless_ended(self, waiting: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for something, but not longer than there is a reason to.
 
         Raises:
-            ClientGone: it left.
+            ClientGone: the client left; or another error that ended the turn.
         """
-        if self._is_gone:
+        if self._end_error is not None:
             waiting.close()
-            raise ClientGone
+            raise self._end_error
         task: asyncio.Task[Result] = asyncio.ensure_future(waiting)
         self._waiting = task
         try:
             return await task
         except asyncio.CancelledError:
-            if self._is_gone:
-                raise ClientGone from None
+            if self._end_error is not None:
+                raise self._end_error from None
             raise
         finally:
             self._waiting = None
@@ -152,8 +154,9 @@ class _TurnRun:
 
     async def start(self) -> None:
         """Wait for a slot."""
+        self._services.running.add(self.end)
         self._watch()
-        card = (await self._unless_gone(self._services.backend.models()))[0]
+        card = (await self._unless_ended(self._services.backend.models()))[0]
         self._demands = demands_of(self._turn, card)
         self._pick = self._services.slots.pick_for(
             self._key, engine_chooses=Word.SLOTS in card.capabilities
@@ -167,13 +170,14 @@ class _TurnRun:
             ticket = scheduler.try_admit(peer, self._pick)
         if ticket is None:
             admission = scheduler.admit(peer, self._turn.cache_slot, self._pick)
-            ticket = await self._unless_gone(admission)
+            ticket = await self._unless_ended(admission)
         self._services.statistics.queue_wait_s.add(ticket.wait_s)
         ticket.label = self._request.id.removeprefix("req_")
         return ticket
 
     def close(self) -> None:
         """Give everything back."""
+        self._services.running.discard(self.end)
         if self._gone is not None:
             self._gone.cancel()
         for lane in self._lanes:
@@ -250,7 +254,7 @@ class _TurnRun:
         choice, log = ChoiceEvents(index), AnswerLog(self._request.id, index)
         lane.outcome = Outcome.ABORTED
         try:
-            lane.answer = answer = await self._unless_gone(self._begin(index, lane))
+            lane.answer = answer = await self._unless_ended(self._begin(index, lane))
             if self._turn.num_choices == 1:
                 answer.ended.add_done_callback(lane.note_end)
             async with answer:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from colibri_cli.gateway.services import Services
 
 logger = logging.getLogger(__name__)
+_LAST_WORDS_S: Final = 1.0  # for answers to say that they were ended
 _CLEANUP_S: Final = 5.0  # for handlers that were cancelled at the end of a drain
 _WARN_EVERY_S: Final = 1.0
 
@@ -139,20 +140,28 @@ class Server:
         finally:
             await self._close()
 
-    async def drain(self, grace_s: float) -> None:
+    async def drain(self, grace_s: float, on_late: Callable[[], None] | None = None) -> None:
         """Accept nothing more, let running answers finish, and end `serve`.
+
+        Being cancelled ends the grace.
 
         Args:
             grace_s: After it, answers that still run are cut off.
+            on_late: Called before that; what answers then say within a moment is still sent.
         """
         assert self._site is not None, "bind comes first"
         self._site.is_draining = True
         self._stop_accepting()
         for connection in self.table:
             cast("Connection", connection).close_idle()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace_s)
-        self._stopped.set()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=grace_s)
+        finally:
+            if self._tasks and on_late is not None:
+                on_late()
+                await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
+            self._stopped.set()
 
     # ---- connections --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from colibri_cli.gateway.dialects.responses_store import ResponseStore
 from colibri_cli.gateway.statistics import TurnStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from colibri_cli.backends.base import Backend
@@ -65,3 +65,9 @@ class Services:
     counters: Mapping[str, int] = field(default_factory=dict)
     statistics: TurnStatistics = field(default_factory=TurnStatistics)
     responses: ResponseStore = field(default_factory=ResponseStore)
+    running: set[Callable[[Exception], None]] = field(default_factory=set)  # each ends a turn
+
+    def end_turns(self, error: Exception) -> None:
+        """Let every running turn fail with an error, which its client is told."""
+        for end in tuple(self.running):
+            end(error)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from colibri_cli.errors import SchedulerClosed
 from colibri_cli.gateway.listeners import TcpAddress, UnixAddress
 from colibri_cli.gateway.router import discover_routes
 from colibri_cli.gateway.server import Server, ServerOptions
@@ -182,7 +183,11 @@ class ServerRun:
                 "ending: %d running answers get %g s to finish", num_running, self._plan.drain_s
             )
         with contextlib.suppress(asyncio.CancelledError):  # asked again: at once
-            await self.server.drain(self._plan.drain_s)
+            await self.server.drain(self._plan.drain_s, self._end_turns)
+
+    def _end_turns(self) -> None:
+        message = "the server ended before this answer was complete"
+        self.services.end_turns(SchedulerClosed(message, retry_after_s=1, hint="try again"))
 
     def _note_bound(self) -> None:
         addresses = self.server.addresses

@@ -238,6 +238,61 @@ def test_running_answers_finish_before_the_end(served: CommandLine) -> None:
         assert "word19" in results[0]
 
 
+TURNS: dict[str, dict[str, object]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "[[tokens 1]][[hang 1]]"}]},
+    "/v1/completions": {"prompt": "[[tokens 1]][[hang 1]]"},
+    "/v1/messages": {
+        "messages": [{"role": "user", "content": "[[tokens 1]][[hang 1]]"}],
+        "max_tokens": 9,
+    },
+    "/v1/responses": {"input": "[[tokens 1]][[hang 1]]"},
+}
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("asks_again", [True, False])
+def test_answers_that_do_not_finish_in_time_are_told_why_they_end(
+    served: CommandLine, asks_again: bool
+) -> None:
+    grace = "600" if asks_again else "0.5"
+    with serving(served, "--kv-slots", "8", "--drain-timeout", grace) as server:
+        server.wait_for("ready")
+        found: dict[tuple[str, bool], httpx.Response] = {}
+
+        def ask(path: str, is_stream: bool) -> None:
+            with server.client() as client:
+                body = {**TURNS[path], "stream": is_stream}
+                found[path, is_stream] = client.post(path, json=body)
+
+        asking = [
+            threading.Thread(target=ask, args=(path, is_stream))
+            for path in TURNS
+            for is_stream in (True, False)
+        ]
+        for thread in asking:
+            thread.start()
+        with server.client() as other:
+            until(lambda: other.get("/health").json()["scheduler"]["active"] == len(asking))
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("running answers")
+        if asks_again:
+            server.process.send_signal(signal.SIGTERM)
+        server.process.wait(LIMIT_S)
+        for thread in asking:
+            thread.join(LIMIT_S)
+        for (path, is_stream), response in found.items():
+            assert "the server ended before this answer was complete" in response.text, path
+            if response.headers["content-type"] == "application/json":
+                assert response.status_code == 503
+                assert response.headers["retry-after"] == "1"
+            else:
+                assert is_stream
+                assert "[DONE]" not in response.text
+                assert "message_stop" not in response.text
+                assert "response.completed" not in response.text
+        assert len(found) == len(asking)
+
+
 def test_interrupting_it_is_an_end_too(served: CommandLine) -> None:
     with serving(served) as server:
         server.wait_for("ready")
