@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
@@ -220,15 +221,24 @@ async def collect(events: AsyncIterator[TurnEvent], num_choices: int = 1) -> Who
     return builder.finish()
 
 
-def parse_object(body: bytes | str, what: str = "the request body") -> dict[str, Any]:
+def parse_object(
+    body: bytes | str, what: str = "the request body", *, may_repeat: bool = False
+) -> dict[str, Any]:
     """Return a JSON object.
+
+    Args:
+        body: Its text.
+        what: How errors call it.
+        may_repeat: Of a name that stands twice in an object the later value counts, as models
+            write it now and then; otherwise one of two wishes would be ignored.
 
     Raises:
         HttpError: 400 for anything else, for texts that are no Unicode, and for too deep nesting.
     """
     try:
         text = body if isinstance(body, str) else body.decode()
-        value = json.loads(text, parse_constant=_refuse_constant)
+        members = None if may_repeat else _members
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=members)
     except RecursionError:
         raise _too_deep(what) from None
     except ValueError as exc:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
@@ -292,6 +302,15 @@ def sse_frame(data: object, event: str | None = None) -> bytes:
     head = f"event: {event}\n" if event is not None else ""
     # a lone surrogate that a model spelled as JSON escapes must not break the stream
     return f"{head}data: {compact_json(data)}\n\n".encode(errors="replace")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = counts.most_common(1)[0][0]
+        raise ValueError(f"{twice[:60]!r} stands twice in one object")
+    return members
 
 
 def _refuse_constant(word: str) -> float:

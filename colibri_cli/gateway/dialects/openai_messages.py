@@ -214,7 +214,7 @@ def _arguments(value: Any, path: str) -> Mapping[str, Any]:  # noqa: ANN401 - an
 
 def _parsed_arguments(text: str, path: str) -> dict[str, Any]:
     try:
-        return parse_object(text, path)
+        return parse_object(text, path, may_repeat=True)
     except HttpError as error:
         raise refusal(path, error.message) from None
 

@@ -236,7 +236,7 @@ def _arguments(value: Any, path: str) -> Mapping[str, Any]:  # noqa: ANN401 - an
     if not value:
         return {}
     try:
-        return parse_object(value, path)
+        return parse_object(value, path, may_repeat=True)
     except HttpError as error:
         raise refusal(path, error.message) from None
 

@@ -41,6 +41,8 @@ def nested(depth: int) -> bytes:
         b'{"\\udc00":1}',
         b'{"a":[{"b":"x\\ud83dx"}]}',
         b'{"a":' + b"9" * 5000 + b"}",
+        b'{"messages":[],"messages":[1]}',
+        b'{"a":[{"b":1,"c":2,"\\u0062":3}]}',
         nested(MAX_JSON_DEPTH + 1),
         b'{"a":' + b"[" * 100_000,
         b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
@@ -51,6 +53,13 @@ def test_what_is_no_object_of_unicode_text_is_refused(body: bytes) -> None:
         parse_object(body)
     assert caught.value.status == 400
     assert len(caught.value.message) < 300
+
+
+def test_what_stands_twice_is_named_except_in_what_a_model_wrote() -> None:
+    with pytest.raises(HttpError) as caught:
+        parse_object(b'{"stop":["a"],"model":"m","stop":["b"]}')
+    assert caught.value.message.endswith("not valid JSON: 'stop' stands twice in one object")
+    assert parse_object('{"a":1,"a":2}', "the arguments", may_repeat=True) == {"a": 2}
 
 
 def test_a_number_that_is_too_long_is_told_in_our_words() -> None:
