@@ -119,7 +119,14 @@ def test_anything_but_text_is_refused_where_it_stands(part: object) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [('{"a":1}', {"a": 1}), ('{"a":2,"a":1}', {"a": 1}), ({"a": 1}, {"a": 1}), ("", {}), (None, {}), ("{}", {})],
+    [
+        ('{"a":1}', {"a": 1}),
+        ('{"a":2,"a":1}', {"a": 1}),
+        ({"a": 1}, {"a": 1}),
+        ("", {}),
+        (None, {}),
+        ("{}", {}),
+    ],
 )
 def test_arguments_of_earlier_calls(arguments: object, expected: dict[str, Any]) -> None:
     call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
