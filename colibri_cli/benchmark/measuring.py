@@ -218,17 +218,20 @@ async def _answer(backend: Backend, prompt: str, max_tokens: int) -> _Sample:
 async def _prompt_of(backend: Backend, size: int) -> str:
     """Return a text of `size` tokens that begins like no other, as near as words allow."""
     start = secrets.token_hex(3)
-    num_words = max(size - 4, 0)
+    num_words = max(size - 4, 1)
     text = _text(start, num_words)
-    for _ in range(_MAX_ADJUSTMENTS):
-        try:
-            missing = size - await backend.count_text(text)
-        except CapabilityMissing:
-            return text
-        if missing == 0:
-            break
-        num_words = max(0, num_words + missing)
-        text = _text(start, num_words)
+    try:
+        before = await backend.count_text(start)
+        for _ in range(_MAX_ADJUSTMENTS):
+            count = await backend.count_text(text)
+            tokens_per_word = max(1.0, (count - before) / max(num_words, 1))
+            step = max(round((size - count) / tokens_per_word), -num_words)
+            if step == 0:
+                break
+            num_words += step
+            text = _text(start, num_words)
+    except CapabilityMissing:
+        pass
     return text
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.fakes.command_line import CommandLine
 
 pytestmark = pytest.mark.e2e
@@ -89,3 +93,17 @@ def test_bench_needs_a_model_and_sensible_numbers(coli: CommandLine) -> None:
         done = coli.run("bench", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert arguments[0] in done.stderr
+
+
+def test_prompts_have_their_length_where_words_are_many_tokens(
+    tmp_path: Path, coli: CommandLine
+) -> None:
+    model = tmp_path / "fixture"
+    make = ("-m", "colibri_engine", "fixture", "--geometry", "bench", "--layers", "2")
+    subprocess.run([sys.executable, *make, str(model)], check=True, capture_output=True)
+    sizes = ("--prompt", "128", "--context", "24", "--generate", "4")
+    done = coli.run("bench", "--model", str(model), "--no-load", "--repeats", "1", *sizes, "--json")
+    assert done.returncode == 0, done.stderr
+    prefill, decode = json.loads(done.stdout)["speed"]
+    assert 120 <= prefill["tokens"] <= 136
+    assert 20 <= decode["context"] <= 36
