@@ -41,7 +41,7 @@ class PrecisionOptions:
         _bits("--ebits", "Matrices of the layers: 2 to 8, 16, `keep` or `fp8`", "4, or as it is"),
     ] = None
     io_bits: Annotated[str | None, _bits("--io-bits", "Embedding and head", "8")] = None
-    xbits: Annotated[str | None, _bits("--xbits", "Routed experts", _LIKE_EBITS)] = None
+    xbits: Annotated[str | None, _bits("--xbits", "Routed experts; also `e8`", _LIKE_EBITS)] = None
     gate_bits: Annotated[str | None, _bits("--gate-bits", "Their gates", _LIKE_XBITS)] = None
     up_bits: Annotated[str | None, _bits("--up-bits", "Their up matrices", _LIKE_XBITS)] = None
     down_bits: Annotated[str | None, _bits("--down-bits", "Their down matrices", _LIKE_XBITS)] = (

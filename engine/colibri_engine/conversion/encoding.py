@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import numpy as np
 
+from colibri_engine.conversion import e8_encoding
 from colibri_engine.conversion.quantize import quantize
 from colibri_engine.conversion.targets import How
 from colibri_engine.conversion.tensor_classes import TensorClass
 from colibri_engine.errors import CheckpointError
 from colibri_engine.loader.hf_checkpoint import HfCheckpoint
+from colibri_engine.quant import e8
 from colibri_engine.quant.base import FloatTensor, IntTensor, StoredTensor
 from colibri_engine.quant.tiles import PackedTensor, TileLayout, pack_codes
 
@@ -96,6 +98,8 @@ class Encoder:
         stored = self._checkpoint.rows(name, first, count)
         if target.how is How.FLOATS:
             return self._floats(tensor, stored, is_last=is_last)
+        if target.how is How.E8:
+            return self._lattice(tensor, stored, is_last=is_last)
         if target.how is How.KEPT:
             rows = self._kept(tensor, stored)
             errors = None
@@ -114,6 +118,14 @@ class Encoder:
             return quantize(floats, target.bits, target.group, target.layout.zero)
         except ValueError as error:
             raise self._not_finite(tensor) from error
+
+    def _lattice(self, tensor: PlannedTensor, stored: StoredTensor, *, is_last: bool) -> Block:
+        try:
+            codes = e8_encoding.encode(stored.unpack())
+        except ValueError as error:
+            raise self._not_finite(tensor) from error
+        tags = np.full((int(is_last), 1), e8.TAG, np.float32)  # one for the whole matrix
+        return Block(codes.reshape(-1), tags, is_last=is_last)
 
     def _kept(self, tensor: PlannedTensor, stored: StoredTensor) -> IntTensor:
         rows = stored.to_codes() if isinstance(stored, PackedTensor) else stored

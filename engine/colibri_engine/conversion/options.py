@@ -16,6 +16,8 @@ FLOAT_BITS: Final = 16
 _INT4: Final = 4
 _KEEP: Final = "keep"
 _FP8: Final = "fp8"
+_E8: Final = "e8"
+_OF_EXPERTS: Final = frozenset({"xbits", "gate-bits", "up-bits", "down-bits"})
 
 
 class Layout(StrEnum):
@@ -30,14 +32,16 @@ class Bits:
     """How one class of tensors is stored.
 
     Args:
-        width: Bits of a code, 2 to 8; 16 for floats; 0 where `keep` or `fp8`.
+        width: Bits of a code, 2 to 8; 16 for floats; 0 where one of the others is set.
         keep: The codes of the source are kept as they are.
         fp8: The bytes of an fp8 source are kept with their block scales.
+        e8: Rounded to the lattice of 3 bits.
     """
 
     width: int
     keep: bool = False
     fp8: bool = False
+    e8: bool = False
 
     @classmethod
     def parse(cls, option: str, text: str) -> Bits:
@@ -51,6 +55,8 @@ class Bits:
             return cls(0, keep=True)
         if word == _FP8:
             return cls(0, fp8=True)
+        if word == _E8:
+            return cls(0, e8=True)
         if word.isascii() and word.isdigit() and len(word) < 3:
             width = int(word)
             if MIN_BITS <= width <= MAX_BITS or width == FLOAT_BITS:
@@ -58,7 +64,8 @@ class Bits:
         raise BadChoice(
             f"--{option} {text!r} is no number of bits",
             hint=f"give {MIN_BITS} to {MAX_BITS}, {FLOAT_BITS} for floats, `{_KEEP}` to keep the "
-            f"source's integers, or `{_FP8}` to keep an fp8 source's bytes",
+            f"source's integers, `{_FP8}` to keep an fp8 source's bytes, or `{_E8}` for experts in "
+            "3 bits",
         )
 
     @property
@@ -68,7 +75,8 @@ class Bits:
 
     def __str__(self) -> str:
         """Return the option's value."""
-        return _KEEP if self.keep else _FP8 if self.fp8 else str(self.width)
+        words = {_KEEP: self.keep, _FP8: self.fp8, _E8: self.e8}
+        return next((word for word, is_meant in words.items() if is_meant), str(self.width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +139,18 @@ class Precision:
             )
 
     def _check_one(self, option: str, bits: Bits, layout: Layout) -> None:
-        if bits.fp8 and layout is Layout.STREAM:
+        if (bits.fp8 or bits.e8) and layout is Layout.STREAM:
             raise BadChoice(
-                f"--{option} fp8 cannot be combined with --layout stream, which holds integers",
+                f"--{option} {bits} cannot be combined with --layout stream, which holds integers "
+                "of 4 and 8 bits",
                 hint="use --layout pairs, or give a number of bits",
             )
-        if bits.is_float and option in {"ebits", "xbits", "gate-bits", "up-bits", "down-bits"}:
+        if bits.e8 and option not in _OF_EXPERTS:
+            raise BadChoice(
+                f"--{option} {_E8} is not possible: only routed experts are stored so",
+                hint=f"use --xbits {_E8}, and a number of bits here",
+            )
+        if bits.is_float and option in {"ebits", *_OF_EXPERTS}:
             raise BadChoice(
                 f"--{option} 16 is not possible: routed experts are stored as integers",
                 hint=f"give {MIN_BITS} to {MAX_BITS}",

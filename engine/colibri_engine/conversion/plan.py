@@ -12,6 +12,7 @@ from colibri_engine.conversion.targets import (
     Target,
     bits_for,
     check_pairs,
+    e8_target,
     kept_target,
     rounded_target,
 )
@@ -23,6 +24,7 @@ from colibri_engine.conversion.tensor_classes import (
 from colibri_engine.errors import BadChoice, CheckpointError
 from colibri_engine.loader.matrix_shapes import matrix_shape
 from colibri_engine.loader.stream_layout import PARTS
+from colibri_engine.quant import e8
 from colibri_engine.quant.base import IntTensor
 from colibri_engine.quant.tiles import PackedTensor
 
@@ -163,6 +165,8 @@ class _Targets:
             return Target(How.FLOATS, format_name if format_name in _PLAIN else "F32", shape)
         if bits.fp8:
             return self._fp8(name, format_name, matrix)
+        if bits.e8:
+            return e8_target(name, matrix)
         if not bits.keep:
             return rounded_target(bits.width, matrix, self._options.precision.group_size)
         if kept is None:
@@ -252,6 +256,7 @@ def _items(planned: Iterable[PlannedTensor], checkpoint: Checkpoint) -> Iterator
         found = parts.setdefault(name, {})
         found[source.part] = tensor
         if len(found) == len(PARTS):
+            _check_lattice(found)
             yield PlannedItem(name, tuple(found[part] for part in PARTS))
             del parts[name]
     for name, found in parts.items():
@@ -261,6 +266,16 @@ def _items(planned: Iterable[PlannedTensor], checkpoint: Checkpoint) -> Iterator
             path=checkpoint.path,
             tensor=f"{name}.{missing}.weight",
             hint="pull the model again",
+        )
+
+
+def _check_lattice(expert: dict[str, PlannedTensor]) -> None:
+    """Refuse an expert whose matrices are only partly e8: they share their rotated input."""
+    others = [t for t in expert.values() if t.target.format != e8.FORMAT.name]
+    if 0 < len(others) < len(expert):
+        raise BadChoice(
+            f"{others[0].source.name} would be {others[0].target.format} beside matrices in e8",
+            hint="use --xbits e8 for all three matrices of an expert, or for none",
         )
 
 

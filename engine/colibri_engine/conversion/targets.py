@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from colibri_engine.conversion.options import DEFAULT_GROUP, FLOAT_BITS, Bits, Layout
 from colibri_engine.conversion.tensor_classes import TensorClass
 from colibri_engine.errors import BadChoice
-from colibri_engine.quant import fp8_b128, int2_row, int3_g64, int4_grouped, int4_row, int8_row
+from colibri_engine.quant import e8, fp8_b128, int2_row, int3_g64, int4_grouped, int4_row, int8_row
 from colibri_engine.quant.base import MatrixShape, row_group
 from colibri_engine.quant.registry import MATRIX_FORMATS
 from colibri_engine.quant.tiles import TileLayout
@@ -42,6 +42,7 @@ class How(Enum):
     ROUNDED = auto()
     KEPT = auto()
     FP8 = auto()
+    E8 = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,21 @@ def rounded_target(bits: int, shape: tuple[int, int], group_size: int | None) ->
     step = row_group(num_inputs) if group is None else group
     layout = TileLayout(num_outputs, num_inputs, held_bits, step, zero, scale_bytes=4)
     return Target(How.ROUNDED, number_format.name, shape, bits, group, layout)
+
+
+def e8_target(name: str, shape: tuple[int, int]) -> Target:
+    """Return the target of a matrix that is rounded to e8-iq3-lattice.
+
+    Raises:
+        BadChoice: its rows are not whole blocks.
+    """
+    if shape[1] % e8.BLOCK:
+        raise BadChoice(
+            f"{name} of shape {list(shape)} cannot be e8: rows must be multiples of {e8.BLOCK}",
+            hint="give experts a number of bits",
+        )
+    layout = TileLayout(*shape, e8.CODE_BITS, e8.GROUP, e8.ZERO, scale_bytes=4, rotated=True)
+    return Target(How.E8, e8.FORMAT.name, shape, e8.BITS, layout=layout)
 
 
 def kept_target(format_name: str, sample: IntTensor, shape: tuple[int, int]) -> Target:

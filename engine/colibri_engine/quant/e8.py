@@ -23,9 +23,13 @@ BLOCK: Final = 256
 BLOCK_BYTES: Final = 98
 TAG: Final = 6.0
 
+BITS: Final = 3  # a weight takes 98 / 256 bytes
+GROUP: Final = 32  # weights that share a scale
+
+CODE_BITS: Final = 8  # as the kernels hold it
 ZERO: Final = 32  # halved magnitudes reach 31
 
-_BLOCK: Final = np.dtype([("index", "u1", 64), ("words", "<u4", 8), ("d", "<f2")])
+LAYOUT: Final = np.dtype([("index", "u1", 64), ("words", "<u4", 8), ("d", "<f2")])
 _MAGNITUDES: Final = (4, 12, 20, 28, 36, 44, 52, 62)
 _DIGITS: Final = (
     "0000200040001100310071000200220013002400370057001010301001102110121052100310231014104510"
@@ -59,7 +63,7 @@ _SIGN_PLACES: Final = np.array([0, 7, 14, 21], np.uint32)
 
 
 def _to_stored(weights: Bytes, scales: Bytes, shape: MatrixShape) -> IntTensor:
-    blocks = weights.reshape(-1, BLOCK_BYTES).view(_BLOCK)[:, 0]
+    blocks = weights.reshape(-1, BLOCK_BYTES).view(LAYOUT)[:, 0]
     words = blocks["words"]  # (N, 8)
     codes = _HALVES[blocks["index"]].view(np.uint8)  # (N, 256)
     masks = _SIGNS[(words[:, :, None] >> _SIGN_PLACES) & np.uint32(127)].view(np.uint8)
@@ -77,8 +81,8 @@ def _to_stored(weights: Bytes, scales: Bytes, shape: MatrixShape) -> IntTensor:
         scales=np.ascontiguousarray(groups),
         zero=ZERO,
         mins=None,
-        bits=8,
-        group=32,
+        bits=CODE_BITS,
+        group=GROUP,
         rotated=True,
     )
 
