@@ -11,7 +11,7 @@ from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.loader.container_writer import StreamContents, StreamShard
 from colibri_engine.loader.stream_layout import PARTS, ExpertRecord
 from colibri_engine.quant.base import FloatTensor, IntTensor
-from colibri_engine.quant.tiles import PackedTensor, TileLayout
+from colibri_engine.quant.tiles import TileLayout
 
 _EXPERT = re.compile(r"(model\.layers\.\d+\.mlp\.experts)\.(\d+)\.(\w+)\.weight")
 _FLOAT_TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
@@ -33,7 +33,7 @@ def restream(source: Path, directory: Path, files: Path | None = None, num_shard
     with contextlib.closing(open_checkpoint(source)) as checkpoint:
         for name in checkpoint.names():
             tensor = checkpoint.tensor(name)
-            assert not isinstance(tensor, PackedTensor)
+            assert isinstance(tensor, FloatTensor | IntTensor)
             match = _EXPERT.fullmatch(name)
             if isinstance(tensor, FloatTensor):
                 floats[name] = tensor

@@ -56,6 +56,11 @@ inline double plain_read_rate(const Arena& arena) {
   return static_cast<double>(kStretchBytes) / seconds / 1e9;
 }
 
+inline int64_t weight_bytes(coli::FloatKind kind) {
+  if (kind == coli::FloatKind::kF32) return 4;
+  return kind == coli::FloatKind::kE4m3 ? 1 : 2;
+}
+
 struct BenchShape {
   int64_t num_outputs;  // a multiple of 16
   int64_t num_inputs;
@@ -65,29 +70,36 @@ struct BenchShape {
 
 inline void bench_shape(const MatmulFloatVariant& variant, coli::FloatKind kind,
                         const BenchShape& shape, const Arena& arena) {
-  const int64_t bytes =
-      shape.num_outputs * shape.num_inputs * (kind == coli::FloatKind::kF32 ? 4 : 2);
+  const int64_t bytes = shape.num_outputs * shape.num_inputs * weight_bytes(kind);
   const int64_t num_copies = shape.from_memory ? static_cast<int64_t>(arena.size()) / bytes : 1;
   const int64_t per_call =
       shape.from_memory ? std::max<int64_t>(1, kStretchBytes / bytes / shape.num_rows) : 1;
   std::vector<float> x(static_cast<size_t>(shape.num_rows * shape.num_inputs), 1.0F);
   std::vector<float> y(static_cast<size_t>(shape.num_rows * shape.num_outputs));
   const int64_t num_tiles = shape.num_outputs / 16;
+  constexpr int64_t kGroup = 128;
+  const int64_t num_groups = (shape.num_inputs + kGroup - 1) / kGroup;
+  const std::vector<float> scales(static_cast<size_t>(num_groups * shape.num_outputs), 1.0F);
   const coli::MatmulRange range = {0,        num_tiles,         0, shape.num_rows, nullptr, nullptr,
                                    y.data(), shape.num_outputs, 0};
   const double seconds =
       fast_call(num_copies / per_call,
                 [&](int64_t call) {
                   for (int64_t i = call * per_call; i < (call + 1) * per_call; ++i) {
-                    const coli::FloatMatrix w = {arena.data() + i * bytes, shape.num_outputs,
-                                                 shape.num_inputs, num_tiles, kind};
+                    const coli::FloatMatrix w = {arena.data() + i * bytes,
+                                                 shape.num_outputs,
+                                                 shape.num_inputs,
+                                                 num_tiles,
+                                                 kind,
+                                                 kGroup,
+                                                 num_groups,
+                                                 scales.data()};
                     variant.kernel(w, coli::FloatRows{x.data(), shape.num_inputs}, range);
                   }
                 }) /
       static_cast<double>(per_call);
-  const double flops = 2.0 * static_cast<double>(bytes * shape.num_rows) /
-                       (kind == coli::FloatKind::kF32 ? 4.0 : 2.0);
-  const char* names[] = {"f32", "f16", "bf16"};
+  const double flops = 2.0 * static_cast<double>(bytes / weight_bytes(kind) * shape.num_rows);
+  const char* names[] = {"f32", "f16", "bf16", "e4m3"};
   std::printf("%-7s %-4s N=%-5ld K=%-4ld rows=%-3ld %-6s %9.2f us %6.1f GB/s %6.1f GFLOP/s\n",
               variant.name, names[static_cast<int>(kind)], static_cast<long>(shape.num_outputs),
               static_cast<long>(shape.num_inputs), static_cast<long>(shape.num_rows),
@@ -109,7 +121,8 @@ inline void run_bench(const std::vector<MatmulFloatVariant>& variants, const cha
   for (const MatmulFloatVariant& variant : variants) {
     if (!cpu_runs(variant.name)) continue;
     if (only != nullptr && std::strcmp(only, variant.name) != 0) continue;
-    for (const FloatKind kind : {FloatKind::kF32, FloatKind::kF16, FloatKind::kBf16}) {
+    for (const FloatKind kind :
+         {FloatKind::kF32, FloatKind::kF16, FloatKind::kBf16, FloatKind::kE4m3}) {
       for (const BenchShape& shape : shapes) bench_shape(variant, kind, shape, arena);
     }
   }

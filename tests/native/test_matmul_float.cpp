@@ -24,6 +24,8 @@ const std::vector<MatmulFloatVariant>& variants() {
   return all;
 }
 
+constexpr int64_t kScaleGroup = 32;  // inputs of one scale of E4M3 weights
+
 struct Case {
   FloatKind kind;
   int64_t num_outputs;
@@ -50,6 +52,12 @@ double weight_value(FloatKind kind, const uint8_t* at) {
     std::memcpy(&value, at, sizeof value);
     return static_cast<double>(value);
   }
+  if (kind == FloatKind::kE4m3) {
+    const int exponent = (*at >> 3) & 15;
+    const int mantissa = (*at & 7) + (exponent != 0 ? 8 : 0);
+    const double magnitude = std::ldexp(static_cast<double>(mantissa), std::max(exponent, 1) - 10);
+    return (*at & 0x80) != 0 ? -magnitude : magnitude;
+  }
   uint16_t bits = 0;
   std::memcpy(&bits, at, sizeof bits);
   const bool is_half = kind == FloatKind::kF16;
@@ -64,8 +72,6 @@ double weight_value(FloatKind kind, const uint8_t* at) {
   return sign * std::ldexp(static_cast<double>(implicit + mantissa), power);
 }
 
-int64_t weight_bytes(FloatKind kind) { return kind == FloatKind::kF32 ? 4 : 2; }
-
 // Finite random weight: a random pattern with the exponent brought near one.
 void random_weight(FloatKind kind, Random& random, uint8_t* at) {
   if (kind == FloatKind::kF32) {
@@ -74,6 +80,10 @@ void random_weight(FloatKind kind, Random& random, uint8_t* at) {
     return;
   }
   uint32_t bits = random.bits() & 0xFFFFU;
+  if (kind == FloatKind::kE4m3) {
+    *at = static_cast<uint8_t>((bits & 0x7FU) == 0x7FU ? bits - 1 : bits);  // no NaN
+    return;
+  }
   if (kind == FloatKind::kF16) {
     if ((bits & 0x7C00U) == 0x7C00U) bits &= 0x83FFU;  // infinities and NaN become subnormal
   } else {
@@ -92,7 +102,9 @@ class Problem {
         num_sources_(spec.has_index ? spec.num_rows + 2 : spec.num_rows),
         ldx_(spec.num_inputs + random.below(3)),
         ldy_(spec.num_outputs + random.below(3)),
+        num_groups_((spec.num_inputs + kScaleGroup - 1) / kScaleGroup),
         weights_(num_tiles_ * 16 * spec.num_inputs * weight_bytes(spec.kind)),
+        scales_(num_tiles_ * num_groups_ * 16),
         x_((num_sources_ - 1) * ldx_ + spec.num_inputs),
         bias_(spec.num_outputs),
         before_((spec.num_rows - 1) * ldy_ + spec.num_outputs) {
@@ -100,6 +112,7 @@ class Problem {
     for (int64_t o = 0; o < spec.num_outputs; ++o) {
       for (int64_t k = 0; k < spec.num_inputs; ++k) random_weight(spec.kind, random, weight(o, k));
     }
+    for (int64_t i = 0; i < scales_.count(); ++i) scales_[i] = 2.0F + random.value(1.5F);
     for (int64_t i = 0; i < x_.count(); ++i) x_[i] = random.value(2.0F);
     for (int64_t i = 0; i < bias_.count(); ++i) bias_[i] = random.value(1.0F);
     for (int64_t i = 0; i < before_.count(); ++i) before_[i] = random.value(1.0F);
@@ -131,7 +144,7 @@ class Problem {
 
   void run(MatmulFloat kernel, const MatmulRange& range) const {
     const FloatMatrix w = {weights_.data(), spec_.num_outputs, spec_.num_inputs, num_tiles_,
-                           spec_.kind};
+                           spec_.kind,      kScaleGroup,       num_groups_,      scales_.data()};
     kernel(w, FloatRows{x_.data(), ldx_}, range);
   }
 
@@ -156,18 +169,26 @@ class Problem {
   int64_t num_tiles() const { return num_tiles_; }
 
  private:
+  // What the kernels multiply by, in float64.
+  double value(int64_t o, int64_t k) {
+    const double stored = weight_value(spec_.kind, weight(o, k));
+    if (spec_.kind != FloatKind::kE4m3) return stored;
+    const int64_t group = o / 16 * num_groups_ + k / kScaleGroup;
+    return stored * static_cast<double>(scales_[group * 16 + o % 16]) / 256.0;
+  }
+
   bool is_close(float actual, int64_t o, const float* x, float before) {
     double sum = 0.0;
     double magnitude = 0.0;
     for (int64_t k = 0; k < spec_.num_inputs; ++k) {
-      const double term = weight_value(spec_.kind, weight(o, k)) * static_cast<double>(x[k]);
+      const double term = value(o, k) * static_cast<double>(x[k]);
       sum += term;
       magnitude += std::fabs(term);
     }
     const double bias = spec_.has_bias ? static_cast<double>(bias_[o]) : 0.0;
     const double old = spec_.adds ? static_cast<double>(before) : 0.0;
     magnitude += std::fabs(bias) + std::fabs(old);
-    const double bound = static_cast<double>(spec_.num_inputs / 4 + 5) * 0x1p-24 * magnitude;
+    const double bound = static_cast<double>(spec_.num_inputs / 4 + 6) * 0x1p-24 * magnitude;
     return std::fabs(static_cast<double>(actual) - (sum + bias + old)) <= bound + 1e-44;
   }
 
@@ -176,7 +197,9 @@ class Problem {
   int64_t num_sources_;
   int64_t ldx_;
   int64_t ldy_;
+  int64_t num_groups_;
   Guarded<uint8_t> weights_;
+  Guarded<float> scales_;
   Guarded<float> x_;
   Guarded<float> bias_;
   Guarded<float> before_;
@@ -216,7 +239,8 @@ void check_case(const Case& spec, Random& random) {
 void check_shapes() {
   Random random(1);
   int step = 0;
-  for (const FloatKind kind : {FloatKind::kF32, FloatKind::kF16, FloatKind::kBf16}) {
+  for (const FloatKind kind :
+       {FloatKind::kF32, FloatKind::kF16, FloatKind::kBf16, FloatKind::kE4m3}) {
     for (const int64_t outputs : {1, 15, 16, 17, 33}) {
       for (const int64_t inputs : {1, 2, 3, 5, 16, 31, 32, 64, 65, 96, 576, 1536}) {
         for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64}) {
@@ -252,6 +276,36 @@ void check_conversions(FloatKind kind) {
     }
     check(ok, std::string(variant.name) + ": all 16-bit weights of kind " +
                   std::to_string(static_cast<int>(kind)));
+  }
+}
+
+// Every E4M3 code that is a number, times scales that keep, lose and undo precision: one rounding.
+void check_e4m3() {
+  constexpr int64_t kCodes = 256;
+  std::vector<uint8_t> weights(kCodes);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    weights[i] = static_cast<uint8_t>(i % 128 == 127 ? 0 : i);
+  }
+  const float one = 1.0F;
+  std::vector<float> y(kCodes);
+  const MatmulRange range = {0, kCodes / 16, 0, 1, nullptr, nullptr, y.data(), kCodes, 0};
+  std::vector<MatmulFloatVariant> all = variants();
+  all.push_back({"scalar", coli::matmul_float_scalar});
+  for (const float scale : {1.0F, 0.1F, 1.2345678e-7F, 0x1.fffffep109F, 0x1p-140F, 0.0F}) {
+    const std::vector<float> scales(kCodes, 256.0F * scale);
+    const FloatMatrix w = {weights.data(),   kCodes, 1, kCodes / 16,
+                           FloatKind::kE4m3, 16,     1, scales.data()};
+    for (const MatmulFloatVariant& variant : all) {
+      if (!cpu_runs(variant.name)) continue;
+      variant.kernel(w, FloatRows{&one, 1}, range);
+      bool ok = true;
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const double exact =
+            weight_value(FloatKind::kE4m3, &weights[i]) * static_cast<double>(scale);
+        ok = ok && y[i] == static_cast<float>(exact);
+      }
+      check(ok, std::string(variant.name) + ": all E4M3 weights times " + std::to_string(scale));
+    }
   }
 }
 
@@ -293,6 +347,7 @@ int main(int argc, char** argv) {
   check_shapes();
   check_conversions(FloatKind::kF16);
   check_conversions(FloatKind::kBf16);
+  check_e4m3();
   check_specials();
   return report();
 }

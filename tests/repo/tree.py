@@ -20,6 +20,7 @@ QUANT_PARTS = {
     "bit_pairs",
     "e2m1",
     "e4m3",
+    "fp8_blocks",
     "iq4_levels",
     "k_scales",
     "nibbles",

@@ -225,6 +225,12 @@ class Matrix:
         Pack (O, I) float32 or float16, or bfloat16 bits as uint16. Raises ValueError.
         """
 
+    @staticmethod
+    def from_fp8(codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], *, group: int) -> Matrix:
+        """
+        Pack E4M3 codes (O, I) uint8, none of them a NaN, with scales (O, ceil(I / group)) float32 from 0 to 2^110. Raises ValueError.
+        """
+
     @property
     def num_outputs(self) -> int: ...
 

@@ -18,7 +18,15 @@ import numpy as np
 
 from colibri_engine.kernels import HeadLinear, Matrix
 from colibri_engine.layers.weights import pack
-from colibri_engine.quant.base import FloatTensor, IntTensor, RowTensor, StoredTensor, stored_rows
+from colibri_engine.quant import fp8_blocks
+from colibri_engine.quant.base import (
+    FloatTensor,
+    Fp8Tensor,
+    IntTensor,
+    RowTensor,
+    StoredTensor,
+    stored_rows,
+)
 from colibri_engine.quant.tiles import PackedTensor
 
 if TYPE_CHECKING:
@@ -80,8 +88,13 @@ def _transposed(weights: WeightReader, heads: list[RowTensor]) -> HeadLinear:
         scales = np.array([head.scales.T for head in codes], np.float32, order="C")
         matrices = [_transposed_codes(head) for head in codes]
         return weights.head_linear(matrices, scales, codes[0].group)  # scales (H, groups, O)
-    floats = [FloatTensor(h.unpack()) if isinstance(h, IntTensor) else h for h in heads]
-    return weights.head_linear([pack(FloatTensor(head.array.T)) for head in floats])
+    return weights.head_linear([pack(_transposed_floats(head)) for head in heads])
+
+
+def _transposed_floats(head: RowTensor) -> RowTensor:
+    if isinstance(head, Fp8Tensor):
+        return fp8_blocks.transposed(head)
+    return FloatTensor((head.unpack() if isinstance(head, IntTensor) else head.array).T)
 
 
 def _transposed_codes(head: IntTensor) -> Matrix:

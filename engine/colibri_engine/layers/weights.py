@@ -16,7 +16,7 @@ from colibri_engine.experts.slot_experts import ExpertForm
 from colibri_engine.kernels import Expert, HeadLinear, Linear, Matrix, Vector
 from colibri_engine.layers.expert_sets import ResidentExperts, StreamedExperts
 from colibri_engine.loader.stream_layout import PARTS
-from colibri_engine.quant.base import IntTensor, StoredTensor
+from colibri_engine.quant.base import Fp8Tensor, IntTensor, StoredTensor
 from colibri_engine.quant.tiles import PackedTensor
 
 if TYPE_CHECKING:
@@ -317,6 +317,8 @@ def pack(stored: StoredTensor) -> Matrix:
             group=stored.group,
             rotated=stored.rotated,
         )
+    if isinstance(stored, Fp8Tensor):
+        return Matrix.from_fp8(stored.codes, stored.scales, group=stored.group)
     is_bf16 = stored.array.dtype == np.uint16
     return Matrix.from_float(np.ascontiguousarray(stored.array), bf16=is_bf16)
 

@@ -18,7 +18,7 @@ from colibri_engine.errors import CheckpointError, UnsupportedQuantFormat
 from colibri_engine.loader.plain_tensors import read_floats
 from colibri_engine.quant import int4_grouped
 from colibri_engine.quant.base import FloatTensor, IntTensor, MatrixShape, StoredTensor, row_group
-from colibri_engine.quant.e4m3 import E4M3, scale_blocks
+from colibri_engine.quant.fp8_blocks import fp8_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -88,7 +88,7 @@ class CompressedTensors:
         return self._shards.entry(self._stored[name]).dtype
 
     def read(self, name: str) -> StoredTensor:
-        """Read a matrix: integers as they are stored, floats as the product with their scales."""
+        """Read a matrix as it is stored."""
         shape = self.shape(name)
         if len(shape) != 2:
             raise self._bad(name, "is no matrix")
@@ -100,7 +100,7 @@ class CompressedTensors:
         raw = self._shards.read(name).reshape(shape)
         if self._shards.entry(name).dtype == "I8":
             return self._integers(name, raw ^ np.uint8(0x80), scales)
-        return self._product(name, raw, scales)
+        return self._fp8(name, raw, scales)
 
     def _unpack(self, name: str, shape: MatrixShape, scales: Floats) -> IntTensor:
         entry = self._shards.entry(self._stored[name])
@@ -157,20 +157,18 @@ class CompressedTensors:
             "the configuration gives that",
         )
 
-    def _product(self, name: str, raw: Bytes, scales: Floats) -> FloatTensor:
-        values = E4M3[raw]
-        with np.errstate(over="ignore", invalid="ignore"):  # refused below
-            if scales.shape in {(1, 1), (raw.shape[0], 1)}:
-                values *= scales
-            else:
-                block = self._scheme.block
-                wanted = tuple(-(-s // b) for s, b in zip(raw.shape, block, strict=True))
-                if scales.shape != wanted:
-                    raise self._bad(name, f"has scales in shape {list(scales.shape)}")
-                scale_blocks(values, scales, block)
-        if not np.isfinite(values).all():
+    def _fp8(self, name: str, raw: Bytes, scales: Floats) -> StoredTensor:
+        if scales.shape in {(1, 1), (raw.shape[0], 1)}:
+            block = (-(-raw.shape[0] // scales.shape[0]), raw.shape[1])
+        else:
+            block = self._scheme.block
+            wanted = tuple(-(-s // b) for s, b in zip(raw.shape, block, strict=True))
+            if scales.shape != wanted:
+                raise self._bad(name, f"has scales in shape {list(scales.shape)}")
+        matrix = fp8_matrix(raw, scales, block)
+        if isinstance(matrix, FloatTensor) and not np.isfinite(matrix.array).all():
             raise self._bad(name, "has a value that is not finite")
-        return FloatTensor(values)
+        return matrix
 
     def _scales(self, name: str) -> Floats:
         """Return the scales as (rows, columns)."""

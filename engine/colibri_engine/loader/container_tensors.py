@@ -12,7 +12,7 @@ from colibri_engine.loader.container import ENTROPY_CODED, PackedMatrix, resolve
 from colibri_engine.loader.format_stamps import FormatStamps
 from colibri_engine.loader.matrix_shapes import matrix_shape
 from colibri_engine.quant import e8, fp8_b128, mxfp4
-from colibri_engine.quant.base import IntTensor, StoredTensor
+from colibri_engine.quant.base import FloatTensor, IntTensor, StoredTensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -84,7 +84,7 @@ class ContainerTensors:
         self._check_scales(name, number_format, scales)
         with np.errstate(invalid="ignore", over="ignore"):  # damaged scales are refused below
             stored = number_format.to_stored(weights.reshape(count, -1), scales, rows)
-        values = stored.scales if isinstance(stored, IntTensor) else stored.array
+        values = stored.array if isinstance(stored, FloatTensor) else stored.scales
         if not np.isfinite(values).all():
             raise self._refuse(name, "has a scale or a value that is not finite")
         if isinstance(stored, IntTensor) and (stored.scales < 0).any():

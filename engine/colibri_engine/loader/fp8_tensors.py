@@ -9,7 +9,7 @@ import numpy as np
 from colibri_engine.errors import CheckpointError, UnsupportedQuantFormat
 from colibri_engine.loader.plain_tensors import read_floats
 from colibri_engine.quant.base import FloatTensor, StoredTensor, stored_rows
-from colibri_engine.quant.e4m3 import E4M3, scale_blocks
+from colibri_engine.quant.fp8_blocks import fp8_matrix
 from colibri_engine.quant.ue8m0 import UE8M0
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ class Fp8Tensors:
         return self._shards.entry(name).dtype
 
     def read(self, name: str) -> StoredTensor:
-        """Read a matrix as the float32 product with its scales, exactly."""
+        """Read a matrix: codes and scales, or where the kernels do not take them the product."""
         scales = self._checked_scales(name)
-        return self._product(name, scales, 0, self._shards.entry(name).shape[0])
+        return self._matrix(name, scales, 0, self._shards.entry(name).shape[0])
 
     def read_rows(self, name: str, first: int, count: int) -> StoredTensor:
-        """Read some rows of a matrix as the float32 product with their scales, exactly."""
+        """Read some rows of a matrix."""
         scales = self._checked_scales(name)
         height = self.block[0]
         if first % height:  # never with the usual blocks of 128 rows
             return stored_rows(self.read(name), first, count)
         part = scales[first // height : -(-(first + count) // height)]
-        return self._product(name, part, first, count)
+        return self._matrix(name, part, first, count)
 
     def _checked_scales(self, name: str) -> Floats:
         entry = self._shards.entry(name)
@@ -88,24 +88,23 @@ class Fp8Tensors:
     def stored_rows(self, name: str, first: int, count: int) -> tuple[Bytes, Floats]:
         """Return the bytes of some rows and the scales of the blocks they begin.
 
-        The product is checked, so that a value which is no number is refused here, too.
+        A value which is no number is refused here, too.
         """
         height = self.block[0]
         scales = self._checked_scales(name)[first // height : -(-(first + count) // height)]
-        self._product(name, scales, first, count)
+        self._matrix(name, scales, first, count)
         return self._raw_rows(name, first, count), scales
 
     def _raw_rows(self, name: str, first: int, count: int) -> Bytes:
         num_inputs = self._shards.entry(name).shape[1]
         return self._shards.read_range(name, first * num_inputs, count * num_inputs)
 
-    def _product(self, name: str, scales: Floats, first: int, count: int) -> FloatTensor:
-        values = E4M3[self._raw_rows(name, first, count)].reshape(count, -1)
-        with np.errstate(over="ignore"):  # refused below
-            scale_blocks(values, scales, self.block)
-        if not np.isfinite(values).all():
+    def _matrix(self, name: str, scales: Floats, first: int, count: int) -> StoredTensor:
+        codes = self._raw_rows(name, first, count).reshape(count, -1)
+        matrix = fp8_matrix(codes, scales, self.block)
+        if isinstance(matrix, FloatTensor) and not np.isfinite(matrix.array).all():
             raise self._bad(name, "has a value that is not finite")
-        return FloatTensor(values)
+        return matrix
 
     def _scales(self, name: str) -> Floats:
         entry = self._shards.entry(name)

@@ -165,6 +165,10 @@ def _mixture(shape: ExpertShape, table: ExpertTable, num_rows: int) -> Callable[
 
 
 def _matrix(kind: str, num_outputs: int, num_inputs: int) -> Matrix:
+    if kind == "fp8":
+        codes = np.zeros((num_outputs, num_inputs), np.uint8)
+        scales = np.ones((num_outputs, -(-num_inputs // _GROUP)), np.float32)
+        return Matrix.from_fp8(codes, scales, group=_GROUP)
     if not kind.startswith("int"):
         dtype = {"bf16": np.uint16, "f16": np.float16}.get(kind, np.float32)
         return Matrix.from_float(np.zeros((num_outputs, num_inputs), dtype), bf16=kind == "bf16")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from colibri_engine.loader.base import PackedCheckpoint
-from colibri_engine.quant.base import FloatTensor, IntTensor, MatrixShape
+from colibri_engine.quant.base import FloatTensor, Fp8Tensor, IntTensor, MatrixShape
 from colibri_engine.quant.registry import FORMATS, MATRIX_FORMATS
 from colibri_engine.quant.tiles import TILE, TileLayout
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.quant.base import RowTensor
 
-KINDS: Final = ("int4", "int8", "bf16", "f16", "f32")
+KINDS: Final = ("int4", "int8", "fp8", "bf16", "f16", "f32")
 
-_FLOAT_BYTES: Final = {"bf16": 2, "f16": 2, "f32": 4}
+_FLOAT_BYTES: Final = {"fp8": 1, "bf16": 2, "f16": 2, "f32": 4}
+_FP8: Final = "f8_e4m3"
+_FP8_BLOCK: Final = 128  # inputs per scale: what published files have
 _COMPRESSED: Final = {"i32": 4, "i8": 8}  # integers with scales in a tensor of their own: bits
 _COMPRESSED_GROUP: Final = 32
 _USUAL_GROUP: Final = 64  # where only the file's bytes tell the group
@@ -52,8 +54,13 @@ def weight_form(checkpoint: Checkpoint, name: str) -> WeightForm:
     if layout is not None:
         nbytes = replace(layout, num_outputs=outputs).nbytes
     else:
-        nbytes = -(-outputs // TILE) * TILE * inputs * _FLOAT_BYTES[kind]
+        nbytes = -(-outputs // TILE) * TILE * _float_row_bytes(kind, inputs)
     return WeightForm(kind, nbytes, count)
+
+
+def _float_row_bytes(kind: str, inputs: int) -> int:
+    scales = -(-inputs // _FP8_BLOCK) * 4 if kind == "fp8" else 0
+    return inputs * _FLOAT_BYTES[kind] + scales
 
 
 @cache
@@ -73,12 +80,14 @@ def _stored_as(format_name: str, inputs: int) -> tuple[str, TileLayout | None]:
         bits = _COMPRESSED[format_name]
         layout = TileLayout(TILE, inputs, bits, _COMPRESSED_GROUP, 1 << (bits - 1), 4)
         return f"int{bits}", layout
-    return "f32", None  # 8-bit floats times their scales
+    return "fp8" if format_name == _FP8 else "f32", None
 
 
 def _kind_of(stored: RowTensor) -> tuple[str, TileLayout | None]:
     if isinstance(stored, IntTensor):
         return f"int{stored.bits}", TileLayout.of(stored)
+    if isinstance(stored, Fp8Tensor):
+        return "fp8", None
     assert isinstance(stored, FloatTensor)
     names = {"uint16": "bf16", "float16": "f16"}
     return names.get(str(stored.array.dtype), "f32"), None

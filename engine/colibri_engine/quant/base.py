@@ -1,8 +1,9 @@
 """What every number format offers, and the shapes weights take in memory.
 
-A weight matrix is held either as plain floats or as grouped integers: unsigned codes, one scale
-per group of inputs and either one zero point for the whole matrix or one minimum per group. The
-latter may come in the packed order of the kernels (`quant.tiles`).
+A weight matrix is held as plain floats, as floats of eight bits with one scale per group of inputs,
+or as grouped integers: unsigned codes, one scale per group and either one zero point for the whole
+matrix or one minimum per group. The latter may come in the packed order of the kernels
+(`quant.tiles`).
 Knows bytes and arrays; knows no files and no tensor names.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from colibri_engine.quant.e4m3 import E4M3
 from colibri_engine.quant.rotation import rotate_back
 
 if TYPE_CHECKING:
@@ -118,7 +120,39 @@ class IntTensor:
         return repeated[:, : self.codes.shape[1]]
 
 
-RowTensor: TypeAlias = FloatTensor | IntTensor  # in rows, as number formats give it
+@dataclass(frozen=True, slots=True, eq=False)
+class Fp8Tensor:
+    """Weights stored as floats of eight bits: w = scale * E4M3[code], rounded once to float32.
+
+    Args:
+        codes: (O, I) uint8, none of them a NaN.
+        scales: (O, ceil(I / group)) float32, from 0 to 2^110; the last group may be short.
+        group: Inputs that share one scale; a multiple of 16.
+    """
+
+    codes: Bytes
+    scales: Floats
+    group: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(O, I)."""
+        return self.codes.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes and scales as they stand here."""
+        return self.codes.nbytes + self.scales.nbytes
+
+    def unpack(self) -> Floats:
+        """Return the values as (O, I) float32."""
+        values = E4M3[self.codes]
+        for number in range(self.scales.shape[1]):
+            values[:, number * self.group :][:, : self.group] *= self.scales[:, number, None]
+        return values
+
+
+RowTensor: TypeAlias = FloatTensor | Fp8Tensor | IntTensor  # in rows, as number formats give it
 StoredTensor: TypeAlias = "RowTensor | PackedTensor"
 
 
@@ -127,6 +161,8 @@ def stored_rows(tensor: StoredTensor, first: int, count: int) -> StoredTensor:
     rows = slice(first, first + count)
     if isinstance(tensor, FloatTensor):
         return FloatTensor(tensor.array[rows])
+    if isinstance(tensor, Fp8Tensor):
+        return replace(tensor, codes=tensor.codes[rows], scales=tensor.scales[rows])
     if not isinstance(tensor, IntTensor):
         return stored_rows(tensor.to_codes(), first, count)
     return replace(

@@ -1,7 +1,7 @@
-"""fp8-e4m3-b128: w = e4m3 * scale of its block of 128 x 128, held as the float32 product.
+"""fp8-e4m3-b128: w = e4m3 * scale of its block of 128 x 128, held as codes and scales.
 
-The product has at most 4 + 24 significant bits and is rounded once. Weights O * I bytes; scales in
-rows of blocks, float32 or one byte UE8M0 each; blocks at the edges may be ragged.
+Weights O * I bytes; scales in rows of blocks, float32 or one byte UE8M0 each; blocks at the edges
+may be ragged.
 Source: docs/formats.md, "Containers with separate scales".
 """
 
@@ -10,10 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import numpy as np
-
-from colibri_engine.quant.base import Bytes, Floats, FloatTensor, MatrixFormat, MatrixShape
-from colibri_engine.quant.e4m3 import E4M3, scale_blocks
+from colibri_engine.quant.base import Bytes, Floats, MatrixFormat, MatrixShape, RowTensor
+from colibri_engine.quant.fp8_blocks import fp8_matrix
 from colibri_engine.quant.ue8m0 import UE8M0
 
 BLOCK: Final = 128
@@ -24,18 +22,16 @@ def num_blocks(shape: MatrixShape) -> int:
     return -(-shape.num_outputs // BLOCK) * -(-shape.num_inputs // BLOCK)
 
 
-def _scaled(weights: Bytes, scales: Floats, shape: MatrixShape) -> FloatTensor:
+def _scaled(weights: Bytes, scales: Floats, shape: MatrixShape) -> RowTensor:
     columns = -(-shape.num_inputs // BLOCK)
-    with np.errstate(over="ignore", invalid="ignore"):  # whoever reads files refuses the result
-        values = scale_blocks(E4M3[weights], scales.reshape(-1, columns), (BLOCK, BLOCK))
-    return FloatTensor(values)
+    return fp8_matrix(weights, scales.reshape(-1, columns), (BLOCK, BLOCK))
 
 
-def _to_stored(weights: Bytes, scales: Bytes, shape: MatrixShape) -> FloatTensor:
+def _to_stored(weights: Bytes, scales: Bytes, shape: MatrixShape) -> RowTensor:
     return _scaled(weights, scales.view("<f4"), shape)
 
 
-def _to_stored_ue8m0(weights: Bytes, scales: Bytes, shape: MatrixShape) -> FloatTensor:
+def _to_stored_ue8m0(weights: Bytes, scales: Bytes, shape: MatrixShape) -> RowTensor:
     return _scaled(weights, UE8M0[scales], shape)
 
 

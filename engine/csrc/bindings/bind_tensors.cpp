@@ -21,6 +21,7 @@ namespace {
 
 using AnyMatrix = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Codes = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Scales = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Vector1 = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -110,6 +111,18 @@ std::shared_ptr<Matrix> from_float(const AnyMatrix& array, bool bf16) {
   return Matrix::pack_float(source);
 }
 
+std::shared_ptr<Matrix> from_fp8(const Codes& codes, const Scales& scales, int64_t group) {
+  require(group >= 1, "group must be positive");
+  const auto rows = static_cast<int64_t>(codes.shape(0));
+  const auto inputs = static_cast<int64_t>(codes.shape(1));
+  require(scales.shape(0) == codes.shape(0) &&
+              static_cast<int64_t>(scales.shape(1)) == (inputs + group - 1) / group,
+          "scales must be (outputs, ceil(inputs / group))");
+  const Fp8Source source{codes.data(), scales.data(), rows, inputs, group};
+  nb::gil_scoped_release release;
+  return Matrix::pack_fp8(source);
+}
+
 // The exact values of rows [first, first + count) as a new array.
 Values2 unpack(const Matrix& matrix, int64_t first, std::optional<int64_t> count) {
   require(first >= 0 && first <= matrix.num_outputs(), "unpack: rows outside the matrix");
@@ -194,6 +207,10 @@ void bind_matrix(nb::module_& m) {
                   nb::arg("bf16") = false,
                   "Pack (O, I) float32 or float16, or bfloat16 bits as uint16. "
                   "Raises ValueError.")
+      .def_static("from_fp8", &from_fp8, nb::arg("codes").noconvert(),
+                  nb::arg("scales").noconvert(), nb::kw_only(), nb::arg("group"),
+                  "Pack E4M3 codes (O, I) uint8, none of them a NaN, with scales "
+                  "(O, ceil(I / group)) float32 from 0 to 2^110. Raises ValueError.")
       .def_prop_ro("num_outputs", &Matrix::num_outputs)
       .def_prop_ro("num_inputs", &Matrix::num_inputs)
       .def_prop_ro("kind", &Matrix::kind)

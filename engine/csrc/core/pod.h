@@ -41,15 +41,22 @@ struct IntMatrix {
   int32_t scale_f16;   // 1: scales and mins are f16, 0: f32
 };
 
-enum class FloatKind : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2 };
+enum class FloatKind : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kE4m3 = 3 };
 
 // Float weights, [num_tiles][num_inputs][16] elements of `kind`; padding rows are zero.
+//
+// E4M3 weights have scales, [num_tiles][num_groups][16], one for `group` inputs (a multiple of 16),
+// and no code is a NaN. Sign, exponent and mantissa of a code, put where f16 has them, are 2^-8 of
+// its value; the scales are 2^8 times what they mean. value = f16 * scale, rounded once.
 struct FloatMatrix {
   const void* data;
   int64_t num_outputs;
   int64_t num_inputs;
   int64_t num_tiles;
   FloatKind kind;
+  int64_t group = 0;
+  int64_t num_groups = 0;
+  const float* scales = nullptr;
 };
 
 // Activations quantized by the same ISA's quantize_row; `data` has a layout private to that ISA.

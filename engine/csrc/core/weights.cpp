@@ -130,7 +130,26 @@ void pack_float_tiles(const T* from, int64_t num_outputs, int64_t num_inputs, T*
   });
 }
 
+// Codes and scales come from files: a NaN has no place in the kernels' arithmetic.
+void check_fp8(const Fp8Source& s, int64_t num_groups) {
+  bool is_number = true;
+  for (int64_t i = 0; i < s.num_outputs * s.num_inputs; ++i) {
+    is_number &= (s.codes[i] & 0x7F) != 0x7F;
+  }
+  require(is_number, "an E4M3 code is no number");
+  bool is_scale = true;
+  for (int64_t i = 0; i < s.num_outputs * num_groups; ++i) {
+    is_scale &= s.scales[i] >= 0 && s.scales[i] <= kMaxFp8Scale;
+  }
+  require(is_scale, "a scale of E4M3 weights is out of range");
+}
+
 }  // namespace
+
+float e4m3_to_float(uint8_t code) {
+  const auto half = static_cast<uint16_t>((code & 0x80U) << 8 | (code & 0x7FU) << 7);
+  return half_to_float(half) * 256.0f;
+}
 
 float bfloat16_to_float(uint16_t bits) {
   const uint32_t word = static_cast<uint32_t>(bits) << 16;
@@ -251,6 +270,33 @@ std::shared_ptr<Matrix> Matrix::pack_float(const FloatSource& s) {
   return matrix;
 }
 
+std::shared_ptr<Matrix> Matrix::pack_fp8(const Fp8Source& s) {
+  check_shape(s.num_outputs, s.num_inputs);
+  require(s.group >= kSumGroup && s.group < kMaxDimension && s.group % kSumGroup == 0,
+          "group must be a multiple of 16");
+  std::shared_ptr<Matrix> matrix(new Matrix());
+  FloatMatrix& m = matrix->float_;
+  m.num_outputs = s.num_outputs;
+  m.num_inputs = s.num_inputs;
+  m.num_tiles = ceil_div(s.num_outputs, kTile);
+  m.kind = FloatKind::kE4m3;
+  m.group = s.group;
+  m.num_groups = ceil_div(s.num_inputs, s.group);
+  check_fp8(s, m.num_groups);
+  const auto outputs = static_cast<size_t>(m.num_tiles * kTile);
+  const size_t code_bytes = round_up(checked_mul(outputs, static_cast<size_t>(s.num_inputs)), 64);
+  const size_t num_scales = checked_mul(outputs, static_cast<size_t>(m.num_groups));
+  matrix->block_ = SlabBlock(checked_add(code_bytes, checked_mul(num_scales, sizeof(float))));
+  uint8_t* const codes = matrix->block_.data();
+  auto* const scales = reinterpret_cast<float*>(codes + code_bytes);
+  pack_float_tiles(s.codes, s.num_outputs, s.num_inputs, codes);
+  pack_float_tiles(s.scales, s.num_outputs, m.num_groups, scales);
+  for (size_t i = 0; i < num_scales; ++i) scales[i] *= 256.0f;
+  m.data = codes;
+  m.scales = scales;
+  return matrix;
+}
+
 const char* Matrix::kind() const {
   if (is_integer_) return int_.bits == 4 ? "q4" : "q8";
   switch (float_.kind) {
@@ -258,6 +304,8 @@ const char* Matrix::kind() const {
       return "f16";
     case FloatKind::kBf16:
       return "bf16";
+    case FloatKind::kE4m3:
+      return "fp8";
     case FloatKind::kF32:
       break;
   }
@@ -285,22 +333,33 @@ bool Matrix::has_finite_scales() const {
   return bad == 0;
 }
 
+void Matrix::unpack_float_row(int64_t tile, int64_t lane, float* out) const {
+  const FloatMatrix& m = float_;
+  for (int64_t k = 0; k < m.num_inputs; ++k) {
+    const int64_t i = (tile * m.num_inputs + k) * kTile + lane;
+    switch (m.kind) {
+      case FloatKind::kF32:
+        out[k] = static_cast<const float*>(m.data)[i];
+        break;
+      case FloatKind::kF16:
+        out[k] = half_to_float(static_cast<const uint16_t*>(m.data)[i]);
+        break;
+      case FloatKind::kBf16:
+        out[k] = bfloat16_to_float(static_cast<const uint16_t*>(m.data)[i]);
+        break;
+      case FloatKind::kE4m3: {
+        const float scale = m.scales[(tile * m.num_groups + k / m.group) * kTile + lane];
+        out[k] = e4m3_to_float(static_cast<const uint8_t*>(m.data)[i]) * (scale * 0x1p-8f);
+        break;
+      }
+    }
+  }
+}
+
 void Matrix::unpack_row(int64_t output, float* out) const {
   const int64_t tile = output / kTile;
   const int64_t lane = output % kTile;
-  if (!is_integer_) {
-    const int64_t first = tile * float_.num_inputs * kTile + lane;
-    for (int64_t k = 0; k < float_.num_inputs; ++k) {
-      const int64_t i = first + k * kTile;
-      if (float_.kind == FloatKind::kF32) {
-        out[k] = static_cast<const float*>(float_.data)[i];
-      } else {
-        const uint16_t bits = static_cast<const uint16_t*>(float_.data)[i];
-        out[k] = float_.kind == FloatKind::kF16 ? half_to_float(bits) : bfloat16_to_float(bits);
-      }
-    }
-    return;
-  }
+  if (!is_integer_) return unpack_float_row(tile, lane, out);
   const IntMatrix& m = int_;
   const auto group_value = [&](const void* values, int64_t group) {
     const int64_t i = (tile * m.num_groups + group) * kTile + lane;

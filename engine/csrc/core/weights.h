@@ -44,8 +44,19 @@ struct FloatSource {
   const void* data;  // (num_outputs, num_inputs)
   int64_t num_outputs;
   int64_t num_inputs;
-  FloatKind kind;
+  FloatKind kind;  // not E4M3
 };
+
+// E4M3 codes and the scale of every `group` inputs of an output.
+struct Fp8Source {
+  const uint8_t* codes;  // (num_outputs, num_inputs)
+  const float* scales;   // (num_outputs, ceil(num_inputs / group)), from 0 to kMaxFp8Scale
+  int64_t num_outputs;
+  int64_t num_inputs;
+  int64_t group;
+};
+
+constexpr float kMaxFp8Scale = 0x1p110F;  // 2^8 times it, and 448 times it, are numbers
 
 // One immutable [out, in] matrix. Shares ownership of its packed bytes.
 class Matrix {
@@ -59,6 +70,7 @@ class Matrix {
   static std::shared_ptr<Matrix> view_packed(const PackedSource& source,
                                              std::shared_ptr<const void> owner);
   static std::shared_ptr<Matrix> pack_float(const FloatSource& source);
+  static std::shared_ptr<Matrix> pack_fp8(const Fp8Source& source);
 
   bool is_integer() const { return is_integer_; }
   int64_t num_outputs() const { return is_integer_ ? int_.num_outputs : float_.num_outputs; }
@@ -73,7 +85,8 @@ class Matrix {
   // Not null when the values are those of the rotated matrix: activations must be rotated, too.
   const Rotation* rotation() const { return rotation_.get(); }
 
-  // Whether every scale and minimum of an integer matrix is a number; true for float weights.
+  // Whether every scale and minimum of an integer matrix is a number; true for float weights,
+  // whose scales are checked when they are packed.
   bool has_finite_scales() const;
 
   // Writes the float32 values of row `output` (num_inputs of them): exact, or where the matrix is
@@ -84,6 +97,7 @@ class Matrix {
   Matrix() = default;
   void allocate(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes, bool has_mins);
   void lay_out(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes, bool has_mins);
+  void unpack_float_row(int64_t tile, int64_t lane, float* out) const;
 
   bool is_integer_ = false;
   IntMatrix int_{};
@@ -93,6 +107,7 @@ class Matrix {
 };
 
 float half_to_float(uint16_t half);      // IEEE binary16, subnormals included
+float e4m3_to_float(uint8_t code);       // of a code that is no NaN
 float bfloat16_to_float(uint16_t bits);  // the upper half of a binary32
 
 }  // namespace coli

@@ -74,6 +74,13 @@ class IntWeights:
         return fma(scales, self.codes.astype(np.float32), mins)
 
 
+def fp8_matrix(noise: F32, group: int) -> Matrix:
+    """Return E4M3 weights whose codes and scales are drawn from the bits and sizes of noise."""
+    codes = (noise.view(np.uint32) >> 12).astype(np.uint8)
+    codes[codes & 0x7F == 0x7F] -= 1
+    return Matrix.from_fp8(codes, np.ascontiguousarray(np.abs(noise[:, ::group])), group=group)
+
+
 def random_int_weights(
     rng: np.random.Generator,
     outputs: int,

@@ -10,7 +10,7 @@ import pytest
 from colibri_engine import kernels
 from colibri_engine.kernels import Batch, Expert, Linear, Matrix, Rope, Rows, Vector
 from tests.engine.kernels.conftest import apply, gqa_cache, rows_of
-from tests.engine.kernels.reference import F32, IntWeights, random_int_weights
+from tests.engine.kernels.reference import F32, IntWeights, fp8_matrix, random_int_weights
 
 MAX_ROWS = 70  # more than a panel of rows
 INPUTS = 576
@@ -35,6 +35,8 @@ def weights_of(rng: np.random.Generator, kind: str) -> Matrix | IntWeights:
     if kind == "q8-group-16":
         return random_int_weights(rng, 203, INPUTS, bits=8, group=16, dtype=np.float32)
     values = (rng.standard_normal((203, INPUTS)) / 24).astype(np.float32)
+    if kind == "fp8":
+        return fp8_matrix(values, group=128)
     if kind == "bf16":
         return Matrix.from_float((values.view(np.uint32) >> 16).astype(np.uint16), bf16=True)
     return Matrix.from_float(values.astype(np.float16 if kind == "f16" else np.float32))
@@ -88,7 +90,7 @@ OPERATORS = {
         for kind in ("q4", "q4-mins", "q8", "q8-group-16")
         for numerics in ("default", "fast", "float")
     },
-    **{kind: linear(kind, "default") for kind in ("f32", "f16", "bf16")},
+    **{kind: linear(kind, "default") for kind in ("f32", "f16", "bf16", "fp8")},
     "gated block": gated_block,
     "rms_norm": rms_norm,
     "swiglu": swiglu,

@@ -9,7 +9,7 @@ from colibri_engine import kernels
 from colibri_engine.kernels import Linear, Matrix, Rows
 from tests.engine.kernels import reference
 from tests.engine.kernels.conftest import apply, rows_of
-from tests.engine.kernels.reference import EPS, IntWeights, random_int_weights
+from tests.engine.kernels.reference import EPS, IntWeights, fp8_matrix, random_int_weights
 
 # One value, a vector, one more and one less, three vectors and a tail, real sizes.
 SIZES = [(1, 1), (15, 16), (16, 63), (17, 64), (33, 65), (49, 100), (80, 200), (96, 576)]
@@ -29,13 +29,15 @@ def activations(rng: np.random.Generator, rows: int, inputs: int) -> np.ndarray:
 
 
 def float_matrix(values: np.ndarray, kind: str) -> Matrix:
+    if kind == "fp8":
+        return fp8_matrix(values, group=32)
     if kind == "bf16":
         return Matrix.from_float((values.view(np.uint32) >> 16).astype(np.uint16), bf16=True)
     return Matrix.from_float(values.astype({"f32": np.float32, "f16": np.float16}[kind]))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "fp8"])
 def test_float_weights_meet_the_definition(
     isa: str, rng: np.random.Generator, kind: str, size: tuple[int, int]
 ) -> None:
@@ -47,6 +49,18 @@ def test_float_weights_meet_the_definition(
         wide, magnitudes = reference.linear(x, w)
         assert (np.abs(got - wide) <= size[1] * EPS * magnitudes).all()
         np.testing.assert_array_equal(got, reference.exact_float_linear(x, w))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("group", [16, 48, 128, 4096])
+def test_fp8_weights_are_those_of_their_float32_product(
+    isa: str, rng: np.random.Generator, size: tuple[int, int], group: int
+) -> None:
+    matrix = fp8_matrix(rng.standard_normal(size).astype(np.float32), group)
+    product = Matrix.from_float(matrix.unpack())
+    for rows in ROWS:
+        x = activations(rng, rows, size[1])
+        np.testing.assert_array_equal(apply(Linear([matrix]), x), apply(Linear([product]), x))
 
 
 # ---- integer weights ----------------------------------------------------------------------------

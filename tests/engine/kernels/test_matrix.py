@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from colibri_engine.kernels import Matrix
+from colibri_engine.quant.e4m3 import E4M3
 from tests.engine.kernels.reference import random_int_weights
 
 SHAPES = [(1, 1), (1, 64), (15, 63), (16, 64), (17, 65), (33, 16), (48, 96), (70, 200), (130, 3)]
@@ -65,6 +66,29 @@ def test_every_half_and_bfloat16_pattern() -> None:
     np.testing.assert_array_equal(brain.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("group", [16, 48, 256])
+def test_fp8_weights_come_back_exactly(
+    rng: np.random.Generator, shape: tuple[int, int], group: int
+) -> None:
+    codes = rng.integers(0, 127, shape, dtype=np.uint8) | rng.choice([0, 128], shape)
+    codes = codes.astype(np.uint8)
+    scales = rng.random((shape[0], -(-shape[1] // group)), np.float32)
+    matrix = Matrix.from_fp8(codes, scales, group=group)
+    assert matrix.kind == "fp8"
+    assert (matrix.num_outputs, matrix.num_inputs) == shape
+    per_input = np.repeat(scales, group, axis=1)[:, : shape[1]]
+    np.testing.assert_array_equal(matrix.unpack(), E4M3[codes] * per_input)
+
+
+def test_every_fp8_code_at_the_edges_of_scales() -> None:
+    codes = np.delete(np.arange(256), [127, 255]).astype(np.uint8)[None]
+    for scale in (0.0, 2.0**-149, 2.0**-120, 1e-30, 1.0, 2.0**110):
+        scales = np.full((1, 1), scale, np.float32)
+        values = Matrix.from_fp8(codes, scales, group=256).unpack()
+        np.testing.assert_array_equal(values, E4M3[codes] * scales)
+
+
 def test_any_rows_can_be_unpacked_alone(rng: np.random.Generator) -> None:
     w = random_int_weights(rng, 50, 80, with_mins=True)
     matrix, expected = w.pack(), w.unpack()
@@ -80,6 +104,8 @@ def test_packed_size_is_that_of_the_numbers(rng: np.random.Generator) -> None:
     eight = random_int_weights(rng, 64, 256, bits=8, with_mins=True, dtype=np.float32)
     assert eight.pack().nbytes == 64 * 256 + 2 * 64 * 8 * 4
     assert Matrix.from_float(np.zeros((64, 256), np.float16)).nbytes == 64 * 256 * 2
+    fp8 = Matrix.from_fp8(np.zeros((64, 256), np.uint8), np.zeros((64, 2), np.float32), group=128)
+    assert fp8.nbytes == 64 * 256 + 64 * 2 * 4
 
 
 def test_a_packed_matrix_does_not_follow_its_source(rng: np.random.Generator) -> None:

@@ -90,6 +90,11 @@ def pack(**changes: object) -> Matrix:
     return Matrix.from_codes(**(arguments | changes))  # type: ignore[arg-type]
 
 
+def fp8(scales: np.ndarray, *, group: int = 16, inputs: int = 3) -> Matrix:
+    codes = np.zeros((2, inputs), np.uint8)
+    return Matrix.from_fp8(codes, scales.astype(np.float32), group=group)
+
+
 PACKING: dict[str, Case] = {
     "codes of another type": (lambda: pack(codes=CODES.astype(np.int32)), TypeError, ARGUMENTS),
     "codes as bools": (lambda: pack(codes=CODES.astype(bool)), TypeError, ARGUMENTS),
@@ -156,6 +161,23 @@ PACKING: dict[str, Case] = {
     "floats transposed": (lambda: Matrix.from_float(zeros(3, 4).T), TypeError, ARGUMENTS),
     "floats of three dimensions": (lambda: Matrix.from_float(zeros(2, 2, 2)), TypeError, ARGUMENTS),
     "floats without inputs": (lambda: Matrix.from_float(zeros(2, 0)), ValueError, "num_inputs"),
+    "fp8 that is no number": (
+        lambda: Matrix.from_fp8(np.full((2, 3), 0x7F, np.uint8), zeros(2, 1), group=16),
+        ValueError,
+        "no number",
+    ),
+    "fp8 with too large a scale": (lambda: fp8(np.full((2, 1), 2.0**111)), ValueError, "scale"),
+    "fp8 with a negative scale": (lambda: fp8(np.full((2, 1), -1.0)), ValueError, "scale"),
+    "fp8 with a scale that is NaN": (lambda: fp8(np.full((2, 1), np.nan)), ValueError, "scale"),
+    "fp8 with too few scales": (lambda: fp8(zeros(1, 1)), ValueError, "scales"),
+    "fp8 in groups of none": (lambda: fp8(zeros(2, 1), group=0), ValueError, "group"),
+    "fp8 in groups of 8": (lambda: fp8(zeros(2, 1), group=8), ValueError, "multiple of 16"),
+    "fp8 in groups beyond int64": (
+        lambda: fp8(zeros(2, 1), group=INT64_MAX - 15),
+        ValueError,
+        ".",
+    ),
+    "fp8 without inputs": (lambda: fp8(zeros(2, 0), inputs=0), ValueError, "num_inputs"),
     "unpack from -1": (lambda: pack().unpack(-1), ValueError, "outside"),
     "unpack beyond the end": (lambda: pack().unpack(2, 3), ValueError, "outside"),
     "unpack from beyond": (lambda: pack().unpack(5), ValueError, "outside"),

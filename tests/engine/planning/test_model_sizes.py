@@ -42,6 +42,12 @@ def test_a_directory_of_floats(tmp_path: Path, family: str) -> None:
     assert set(sizes.token) <= {"f32", "bf16", "f16"}
 
 
+@pytest.mark.parametrize("family", ["llama", "glm_moe_dsa"])
+def test_a_directory_of_fp8(tmp_path: Path, family: str) -> None:
+    sizes = check(write_hf(tmp_path / "model", family, dtype="F8_E4M3").path)
+    assert "fp8" in sizes.token
+
+
 @pytest.mark.parametrize("family", VARIANTS)
 def test_published_variants(tmp_path: Path, family: str) -> None:
     sizes = check(write_variant(tmp_path / "model", family))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from colibri_engine.quant import fp8_b128, nvfp4
-from colibri_engine.quant.base import FloatTensor, IntTensor, MatrixShape
+from colibri_engine.quant.base import Fp8Tensor, IntTensor, MatrixShape
 from colibri_engine.quant.e4m3 import E4M3
 from colibri_engine.quant.registry import MATRIX_FORMATS
 
@@ -144,7 +144,7 @@ def test_fp8_blocks_reach_ragged_edges(shape: tuple[int, int], ue8m0: bool) -> N
         raw = scales.reshape(-1).view(np.uint8)
     assert number_format.scale_bytes(sizes) == raw.size
     stored = number_format.to_stored(codes, raw, sizes)
-    assert isinstance(stored, FloatTensor)
+    assert isinstance(stored, Fp8Tensor)
     rows, columns = np.indices(shape)
     wanted = E4M3[codes] * scales[rows // 128, columns // 128]
     np.testing.assert_array_equal(stored.unpack(), wanted)

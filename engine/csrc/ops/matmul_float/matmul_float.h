@@ -1,7 +1,7 @@
-// Product of float weights (f32, f16, bf16) with f32 activations.
+// Product of float weights (f32, f16, bf16, scaled E4M3) with f32 activations.
 //
 // Each output is its own lane: acc[k % 4] = fma(w[k], x[k], acc[k % 4]) for k = 0, 1, ... from
-// acc = 0, weights widened to f32 exactly; result = (acc[0] + acc[1]) + (acc[2] + acc[3]), then
+// acc = 0, weights as f32 (exact; E4M3 is rounded once, times its scale); result = (acc[0] + acc[1]) + (acc[2] + acc[3]), then
 // + bias, then added to y where range.add is set. Nothing else enters, so an output has the same
 // bits in every variant and for any split into tiles, rows and threads.
 //

@@ -17,7 +17,9 @@ constexpr int64_t kHalf = kTile / 2;
 constexpr int64_t kLine = 64;  // bytes per cache line
 
 template <FloatKind kKind>
-constexpr int64_t kWeightBytes = kKind == FloatKind::kF32 ? 4 : 2;
+constexpr int64_t kWeightBytes = kKind == FloatKind::kF32    ? 4
+                                 : kKind == FloatKind::kE4m3 ? 1
+                                                             : 2;
 
 // The outputs of one tile, or of one half of it, for up to three rows.
 struct Block {
@@ -28,8 +30,13 @@ struct Block {
 };
 
 template <FloatKind kKind>
-__m256 load_weights(const void* data, int64_t index) {
-  if constexpr (kKind == FloatKind::kF32) {
+__m256 load_weights(const void* data, int64_t index, __m256 scales) {
+  if constexpr (kKind == FloatKind::kE4m3) {
+    const void* source = static_cast<const uint8_t*>(data) + index;
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(source)));
+    const __m128i halves = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16(-0x4001));
+    return _mm256_mul_ps(_mm256_cvtph_ps(halves), scales);
+  } else if constexpr (kKind == FloatKind::kF32) {
     return _mm256_loadu_ps(static_cast<const float*>(data) + index);
   } else {
     const void* source = static_cast<const uint16_t*>(data) + index;
@@ -75,8 +82,10 @@ void prefetch_next(const FloatMatrix& w, const Block& block, int64_t k) {
 template <FloatKind kKind, int kHalves, int kRows>
 void multiply_block(const FloatMatrix& w, const float* const* x, const Block& block) {
   const int64_t num_inputs = w.num_inputs;
+  const int64_t run = kKind == FloatKind::kE4m3 ? w.group : num_inputs;  // inputs of one scale
   const int64_t tile = block.first_output / kTile;
   const int64_t first = tile * num_inputs * kTile + block.first_output % kTile;
+  __m256 scales[kHalves] = {};
   const float* rows[kRows];
   __m256 acc[kHalves][kRows][4];
 #pragma GCC unroll 4
@@ -89,7 +98,8 @@ void multiply_block(const FloatMatrix& w, const float* const* x, const Block& bl
   const auto step = [&](int64_t k, int q) {
 #pragma GCC unroll 2
     for (int h = 0; h < kHalves; ++h) {
-      const __m256 weights = load_weights<kKind>(w.data, first + k * kTile + h * kHalf);
+      const int64_t index = first + k * kTile + h * kHalf;
+      const __m256 weights = load_weights<kKind>(w.data, index, scales[h]);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         const __m256 input = _mm256_broadcast_ss(rows[r] + k);
@@ -98,12 +108,21 @@ void multiply_block(const FloatMatrix& w, const float* const* x, const Block& bl
     }
   };
   int64_t k = 0;
-  for (; k + 4 <= num_inputs; k += 4) {
-    if constexpr (kHalves == 1) prefetch_next<kKind>(w, block, k);
-    step(k, 0);
-    step(k + 1, 1);
-    step(k + 2, 2);
-    step(k + 3, 3);
+  for (int64_t begin = 0; begin < num_inputs; begin += run) {
+    if constexpr (kKind == FloatKind::kE4m3) {
+      const float* group = w.scales + (tile * w.num_groups + begin / run) * kTile;
+      for (int h = 0; h < kHalves; ++h) {
+        scales[h] = _mm256_loadu_ps(group + block.first_output % kTile + h * kHalf);
+      }
+    }
+    const int64_t end = run < num_inputs - begin ? begin + run : num_inputs;
+    for (; k + 4 <= end; k += 4) {
+      if constexpr (kHalves == 1) prefetch_next<kKind>(w, block, k);
+      step(k, 0);
+      step(k + 1, 1);
+      step(k + 2, 2);
+      step(k + 3, 3);
+    }
   }
   if (k < num_inputs) step(k, 0);
   if (k + 1 < num_inputs) step(k + 1, 1);
@@ -171,6 +190,8 @@ void matmul_float_avx2(const FloatMatrix& w, const FloatRows& a, const MatmulRan
       return multiply<FloatKind::kF16>(w, a, range);
     case FloatKind::kBf16:
       return multiply<FloatKind::kBf16>(w, a, range);
+    case FloatKind::kE4m3:
+      return multiply<FloatKind::kE4m3>(w, a, range);
   }
 }
 

@@ -16,7 +16,9 @@ constexpr int64_t kRowBlock = 48;  // rows per sweep over the weights; their inp
 constexpr int64_t kLine = 64;      // bytes per cache line
 
 template <FloatKind kKind>
-constexpr int64_t kWeightBytes = kKind == FloatKind::kF32 ? 4 : 2;
+constexpr int64_t kWeightBytes = kKind == FloatKind::kF32    ? 4
+                                 : kKind == FloatKind::kE4m3 ? 1
+                                                             : 2;
 
 // The outputs of one tile and up to six rows, and what to prefetch meanwhile: `prefetch_bytes`
 // of every four inputs of the tile that starts at `prefetch`.
@@ -30,8 +32,13 @@ struct Block {
 };
 
 template <FloatKind kKind>
-__m512 load_weights(const void* data, int64_t index) {
-  if constexpr (kKind == FloatKind::kF32) {
+__m512 load_weights(const void* data, int64_t index, __m512 scales) {
+  if constexpr (kKind == FloatKind::kE4m3) {
+    const void* source = static_cast<const uint8_t*>(data) + index;
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(source)));
+    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(-0x4001));
+    return _mm512_mul_ps(_mm512_cvtph_ps(halves), scales);
+  } else if constexpr (kKind == FloatKind::kF32) {
     return _mm512_loadu_ps(static_cast<const float*>(data) + index);
   } else {
     const void* source = static_cast<const uint16_t*>(data) + index;
@@ -59,7 +66,9 @@ void store_outputs(const Block& block, int row, __m512 result) {
 template <FloatKind kKind, int kRows>
 void multiply_block(const FloatMatrix& w, const float* const* x, const Block& block) {
   const int64_t num_inputs = w.num_inputs;
+  const int64_t run = kKind == FloatKind::kE4m3 ? w.group : num_inputs;  // inputs of one scale
   const int64_t first = block.tile * num_inputs * kTile;
+  __m512 scales = _mm512_setzero_ps();
   const float* rows[kRows];
   __m512 acc[kRows][4];
 #pragma GCC unroll 8
@@ -68,22 +77,30 @@ void multiply_block(const FloatMatrix& w, const float* const* x, const Block& bl
     for (int q = 0; q < 4; ++q) acc[r][q] = _mm512_setzero_ps();
   }
   const auto step = [&](int64_t k, int q) {
-    const __m512 weights = load_weights<kKind>(w.data, first + k * kTile);
+    const __m512 weights = load_weights<kKind>(w.data, first + k * kTile, scales);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       acc[r][q] = _mm512_fmadd_ps(weights, _mm512_set1_ps(rows[r][k]), acc[r][q]);
     }
   };
   int64_t k = 0;
-  for (; k + 4 <= num_inputs; k += 4) {
-    if constexpr (kRows > 1) {
-      const char* next = block.prefetch + k * kTile * kWeightBytes<kKind>;
-      for (int64_t b = 0; b < block.prefetch_bytes; b += kLine) _mm_prefetch(next + b, _MM_HINT_T1);
+  for (int64_t begin = 0; begin < num_inputs; begin += run) {
+    if constexpr (kKind == FloatKind::kE4m3) {
+      scales = _mm512_loadu_ps(w.scales + (block.tile * w.num_groups + begin / run) * kTile);
     }
-    step(k, 0);
-    step(k + 1, 1);
-    step(k + 2, 2);
-    step(k + 3, 3);
+    const int64_t end = run < num_inputs - begin ? begin + run : num_inputs;
+    for (; k + 4 <= end; k += 4) {
+      if constexpr (kRows > 1) {
+        const char* next = block.prefetch + k * kTile * kWeightBytes<kKind>;
+        for (int64_t b = 0; b < block.prefetch_bytes; b += kLine) {
+          _mm_prefetch(next + b, _MM_HINT_T1);
+        }
+      }
+      step(k, 0);
+      step(k + 1, 1);
+      step(k + 2, 2);
+      step(k + 3, 3);
+    }
   }
   if (k < num_inputs) step(k, 0);
   if (k + 1 < num_inputs) step(k + 1, 1);
@@ -166,6 +183,8 @@ void matmul_float_avx512(const FloatMatrix& w, const FloatRows& a, const MatmulR
       return multiply<FloatKind::kF16>(w, a, range);
     case FloatKind::kBf16:
       return multiply<FloatKind::kBf16>(w, a, range);
+    case FloatKind::kE4m3:
+      return multiply<FloatKind::kE4m3>(w, a, range);
   }
 }
 

@@ -23,8 +23,15 @@ struct Block {
 };
 
 template <FloatKind kKind>
-float32x4_t load_weights(const void* data, int64_t index) {
-  if constexpr (kKind == FloatKind::kF32) {
+float32x4_t load_weights(const void* data, int64_t index, float32x4_t scales) {
+  if constexpr (kKind == FloatKind::kE4m3) {
+    uint32_t codes = 0;
+    __builtin_memcpy(&codes, static_cast<const uint8_t*>(data) + index, sizeof codes);
+    const int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(codes)));
+    const uint16x4_t shifted = vreinterpret_u16_s16(vshl_n_s16(vget_low_s16(wide), 7));
+    const uint16x4_t halves = vand_u16(shifted, vdup_n_u16(0xBFFF));
+    return vmulq_f32(vcvt_f32_f16(vreinterpret_f16_u16(halves)), scales);
+  } else if constexpr (kKind == FloatKind::kF32) {
     return vld1q_f32(static_cast<const float*>(data) + index);
   } else {
     const uint16x4_t bits = vld1_u16(static_cast<const uint16_t*>(data) + index);
@@ -57,8 +64,10 @@ void store_outputs(const Block& block, int row, int part, float32x4_t result) {
 template <FloatKind kKind, int kParts, int kRows>
 void multiply_block(const FloatMatrix& w, const float* const* x, const Block& block) {
   const int64_t num_inputs = w.num_inputs;
+  const int64_t run = kKind == FloatKind::kE4m3 ? w.group : num_inputs;  // inputs of one scale
   const int64_t tile = block.first_output / kTile;
   const int64_t first = tile * num_inputs * kTile + block.first_output % kTile;
+  float32x4_t scales[kParts] = {};
   const float* rows[kRows];
   float32x4_t acc[kParts][kRows][4];
 #pragma GCC unroll 4
@@ -71,7 +80,8 @@ void multiply_block(const FloatMatrix& w, const float* const* x, const Block& bl
   const auto step = [&](int64_t k, int q) {
 #pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) {
-      const float32x4_t weights = load_weights<kKind>(w.data, first + k * kTile + p * kLanes);
+      const int64_t index = first + k * kTile + p * kLanes;
+      const float32x4_t weights = load_weights<kKind>(w.data, index, scales[p]);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         acc[p][r][q] = vfmaq_f32(acc[p][r][q], weights, vld1q_dup_f32(rows[r] + k));
@@ -79,11 +89,20 @@ void multiply_block(const FloatMatrix& w, const float* const* x, const Block& bl
     }
   };
   int64_t k = 0;
-  for (; k + 4 <= num_inputs; k += 4) {
-    step(k, 0);
-    step(k + 1, 1);
-    step(k + 2, 2);
-    step(k + 3, 3);
+  for (int64_t begin = 0; begin < num_inputs; begin += run) {
+    if constexpr (kKind == FloatKind::kE4m3) {
+      const float* group = w.scales + (tile * w.num_groups + begin / run) * kTile;
+      for (int p = 0; p < kParts; ++p) {
+        scales[p] = vld1q_f32(group + block.first_output % kTile + p * kLanes);
+      }
+    }
+    const int64_t end = run < num_inputs - begin ? begin + run : num_inputs;
+    for (; k + 4 <= end; k += 4) {
+      step(k, 0);
+      step(k + 1, 1);
+      step(k + 2, 2);
+      step(k + 3, 3);
+    }
   }
   if (k < num_inputs) step(k, 0);
   if (k + 1 < num_inputs) step(k + 1, 1);
@@ -152,6 +171,8 @@ void matmul_float_neon(const FloatMatrix& w, const FloatRows& a, const MatmulRan
       return multiply<FloatKind::kF16>(w, a, range);
     case FloatKind::kBf16:
       return multiply<FloatKind::kBf16>(w, a, range);
+    case FloatKind::kE4m3:
+      return multiply<FloatKind::kE4m3>(w, a, range);
   }
 }
 

@@ -30,7 +30,18 @@ float half_to_float(uint16_t half) {
   return bits_to_float(sign | ((exponent + 112U) << 23) | (mantissa << 13));
 }
 
-float load_weight(const FloatMatrix& w, int64_t index) {
+// The f16 with the bits of an E4M3 code: 2^-8 of its value.
+uint16_t e4m3_as_half(uint8_t code) {
+  return static_cast<uint16_t>((code & 0x80U) << 8 | (code & 0x7FU) << 7);
+}
+
+// Weight k of the row that begins at `first`, whose scales begin at `scales`.
+float load_weight(const FloatMatrix& w, int64_t first, const float* scales, int64_t k) {
+  const int64_t index = first + k * kTile;
+  if (w.kind == FloatKind::kE4m3) {
+    const uint8_t code = static_cast<const uint8_t*>(w.data)[index];
+    return half_to_float(e4m3_as_half(code)) * scales[k / w.group * kTile];
+  }
   if (w.kind == FloatKind::kF32) return static_cast<const float*>(w.data)[index];
   const uint16_t bits = static_cast<const uint16_t*>(w.data)[index];
   if (w.kind == FloatKind::kF16) return half_to_float(bits);
@@ -40,9 +51,13 @@ float load_weight(const FloatMatrix& w, int64_t index) {
 // Product of output row `output` (tile output / 16, lane output % 16) with one activation row.
 float dot(const FloatMatrix& w, int64_t output, const float* x) {
   const int64_t first = (output / kTile) * w.num_inputs * kTile + output % kTile;
+  const float* scales = nullptr;
+  if (w.kind == FloatKind::kE4m3) {
+    scales = w.scales + (output / kTile) * w.num_groups * kTile + output % kTile;
+  }
   float acc[4] = {};
   for (int64_t k = 0; k < w.num_inputs; ++k) {
-    acc[k % 4] = std::fma(load_weight(w, first + k * kTile), x[k], acc[k % 4]);
+    acc[k % 4] = std::fma(load_weight(w, first, scales, k), x[k], acc[k % 4]);
   }
   return (acc[0] + acc[1]) + (acc[2] + acc[3]);
 }
