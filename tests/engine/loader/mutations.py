@@ -56,9 +56,9 @@ def replace_text(data: bytes, rng: random.Random, limit: int) -> bytes:
 MUTATIONS = (flip_bits, truncate, overwrite_number, splice, replace_text)
 
 
-def mutations(data: bytes, count: int, *, header: int) -> Iterator[bytes]:
-    """Yield damaged copies; most of the damage is in the first `header` bytes."""
-    for seed in range(count):
+def mutations(data: bytes, count: int, *, header: int, first: int = 0) -> Iterator[bytes]:
+    """Yield damaged copies number `first` on; most damage is in the first `header` bytes."""
+    for seed in range(first, first + count):
         rng = random.Random(seed)
         limit = len(data) if rng.random() < 0.1 else header
         yield MUTATIONS[seed % len(MUTATIONS)](data, rng, limit)
