@@ -227,6 +227,12 @@ class QueueTimeout(Overloaded):
     default_code = "queue_timeout"
 
 
+class RateLimited(Overloaded):
+    """A key has used up what it may take for now."""
+
+    default_code = "rate_limited"
+
+
 class SchedulerClosed(Overloaded):
     """The server is shutting down."""
 
@@ -253,6 +259,11 @@ class ServerRefused(ColibriError):
         status: Its HTTP status.
         hint: The remedy.
         retry_after_s: When it is worth asking again, where the server says so.
+
+    Attributes:
+        word: The server's own code for it, or None.
+        kind: The server's own type of it, or None.
+        param: The field it names, or None.
     """
 
     default_code = "server_refused"
@@ -268,6 +279,9 @@ class ServerRefused(ColibriError):
         super().__init__(message, hint=hint)
         self.status = status
         self.retry_after_s = retry_after_s
+        self.word: str | None = None
+        self.kind: str | None = None
+        self.param: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -308,6 +322,7 @@ ERROR_TABLE: Final[dict[str, Outcome]] = {
     "tune_failed": Outcome(500, EXIT_FAILED),
     "overloaded": Outcome(503, EXIT_FAILED),
     "queue_full": Outcome(429, EXIT_FAILED),
+    "rate_limited": Outcome(429, EXIT_FAILED),
     "queue_timeout": Outcome(429, EXIT_FAILED),
     "scheduler_closed": Outcome(503, EXIT_FAILED),
     "server_start_failed": Outcome(500, EXIT_FAILED),

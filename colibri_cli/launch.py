@@ -20,8 +20,7 @@ from colibri_protocol.errors import SettingsError
 from colibri_protocol.settings import ResolvedSettings
 
 if TYPE_CHECKING:
-    from colibri_cli.backends.base import ModelCard
-    from colibri_cli.backends.native import NativeBackend
+    from colibri_cli.backends.base import ModelCard, ServableBackend
     from colibri_cli.gateway.limits import Limits
     from colibri_cli.gateway.listeners import Address
     from colibri_cli.gateway.server import ServerOptions
@@ -34,6 +33,7 @@ _TOP_P = 0.9
 _PATIENCE_S = 10.0  # of requests, with an engine that is being restarted
 _SINGLE_SLOT_FAMILIES = ("inkling", "kimi", "deepseek_v4", "olmoe", "qwen3")
 
+_BEHIND = "Another server behind"
 _NETWORK = "Network"
 _ACCESS = "Access"
 _QUEUE = "Requests"
@@ -44,6 +44,14 @@ _LOGS = "Logs"
 class ServeOptions(EngineOptions, OutputOptions):
     """Options of commands that start a server."""
 
+    upstream: Annotated[str | None, setting("upstream", _BEHIND)] = None
+    upstream_kind: Annotated[str | None, setting("upstream_kind", _BEHIND)] = None
+    concurrency: Annotated[str | None, setting("concurrency", _BEHIND)] = None
+    engine_kind: Annotated[str | None, setting("engine_kind", _BEHIND)] = None
+    tensor_parallel: Annotated[str | None, setting("tensor_parallel", _BEHIND)] = None
+    pipeline_parallel: Annotated[str | None, setting("pipeline_parallel", _BEHIND)] = None
+    nodes: Annotated[str | None, setting("nodes", _BEHIND)] = None
+    engine_args: Annotated[str | None, setting("engine_args", _BEHIND)] = None
     host: Annotated[str | None, setting("host", _NETWORK)] = None
     port: Annotated[str | None, setting("port", _NETWORK)] = None
     uds: Annotated[str | None, setting("uds", _NETWORK)] = None
@@ -51,6 +59,7 @@ class ServeOptions(EngineOptions, OutputOptions):
     cors_origins: Annotated[list[str] | None, setting("cors_origins", _ACCESS)] = None
     api_key: Annotated[str | None, setting("api_key", _ACCESS)] = None
     api_key_file: Annotated[str | None, setting("api_key_file", _ACCESS)] = None
+    key_limits: Annotated[list[str] | None, setting("key_limits", _ACCESS)] = None
     model_id: Annotated[str | None, setting("model_id", _QUEUE)] = None
     model_aliases: Annotated[list[str] | None, setting("model_aliases", _QUEUE)] = None
     kv_slots: Annotated[str | None, setting("kv_slots", _QUEUE)] = None
@@ -80,6 +89,7 @@ class ServeOptions(EngineOptions, OutputOptions):
         return {
             **super().flags(),
             "cors_origins": ",".join(self.cors_origins or ()) or None,
+            "key_limits": ";".join(self.key_limits or ()) or None,
             "model_aliases": ",".join(self.model_aliases or ()) or None,
             "allowed_hosts": None,  # they add to the variable, see `_allowed_hosts`
         }
@@ -101,14 +111,22 @@ def serve(
         on_ready: Called with the server's URL when the model is loaded.
     """
     settings = prepare(options, command)
-    if settings.text("model") is None:
-        raise ModelNotGiven
+    _check(settings)
     has_panel = _has_panel(options)
     _configure_access_log(settings, has_panel=has_panel)
     from colibri_cli.runtime import run_async
 
     serving = _serving(options, settings, dashboard, on_ready, has_panel=has_panel)
     run_async(serving)
+
+
+def _check(settings: ResolvedSettings) -> None:
+    """Refuse what cannot be meant before anything is started."""
+    from colibri_cli.backends.upstream_opening import check_fit
+
+    check_fit(settings)
+    if settings.text("model") is None and settings.text("upstream") is None:
+        raise ModelNotGiven
 
 
 async def _serving(
@@ -125,7 +143,7 @@ async def _serving(
     from colibri_cli.plugin_loader import plugin_routes, plugin_sinks
 
     server_options = _server_options(options, settings)
-    serve_settings = _serve_settings(settings, dashboard, has_keys=bool(server_options.keys))
+    serve_settings = _serve_settings(settings, dashboard, server_options.keys.names)
 
     def say(text: str) -> None:
         if not options.quiet:
@@ -186,11 +204,14 @@ def _configure_access_log(settings: ResolvedSettings, *, has_panel: bool) -> Non
 
 def _backend_maker(
     settings: ResolvedSettings,
-) -> "Callable[[Callable[[EngineState], None]], NativeBackend]":
+) -> "Callable[[Callable[[EngineState], None]], ServableBackend]":
     from colibri_cli.backends.opening import native_backend
+    from colibri_cli.backends.upstream_opening import is_served_elsewhere, served_upstream
     from colibri_cli.supervisor.spawn import engine_family
 
-    def make(on_state: "Callable[[EngineState], None]") -> "NativeBackend":
+    def make(on_state: "Callable[[EngineState], None]") -> "ServableBackend":
+        if is_served_elsewhere(settings):
+            return served_upstream(settings, on_state)
         num_slots = settings.integer("kv_slots") or 1
         limits = {"kv_slots": num_slots}
         if not settings.is_given("max_tokens"):
@@ -211,25 +232,49 @@ def _backend_maker(
 
 
 def _serve_settings(
-    settings: ResolvedSettings, dashboard: Path | None, *, has_keys: bool
+    settings: ResolvedSettings, dashboard: Path | None, key_names: tuple[str, ...]
 ) -> "ServeSettings":
+    from colibri_cli.backends.upstream_opening import is_served_elsewhere
     from colibri_cli.gateway.services import ServeSettings
+    from colibri_cli.supervisor.shares import parse_shares
 
+    # What nobody asked for is left to the server behind, if there is one.
+    is_ours = not is_served_elsewhere(settings)
     return ServeSettings(
         model_id=settings.text("model_id") or "",
         aliases=_words(settings.text("model_aliases")),
-        max_tokens=settings.integer("max_tokens") or _MAX_TOKENS,
-        temperature=_number(settings, "temperature", _TEMPERATURE),
-        top_p=_number(settings, "top_p", _TOP_P),
-        thinking=settings.switch("think") is True,
+        max_tokens=settings.integer("max_tokens") or (_MAX_TOKENS if is_ours else None),
+        temperature=_sampling(settings, "temperature", _TEMPERATURE if is_ours else None),
+        top_p=_sampling(settings, "top_p", _TOP_P if is_ours else None),
+        thinking=_thinking(settings, is_ours=is_ours),
         has_visible_keepalive=settings.switch("visible_keepalive") is True,
-        kv_slots=settings.integer("kv_slots") or 1,
+        kv_slots=_num_places(settings),
         max_queue=settings.integer("max_queue") or 0,
         queue_timeout_s=_number(settings, "queue_timeout", 300.0),
-        has_keys=has_keys,
+        has_keys=bool(key_names),
+        shares=parse_shares(settings.text("key_limits"), key_names),
         created=int(time.time()),
         dashboard=dashboard,
     )
+
+
+def _sampling(settings: ResolvedSettings, name: str, usual: float | None) -> float | None:
+    value = settings.number(name)
+    return usual if value is None else value
+
+
+def _thinking(settings: ResolvedSettings, *, is_ours: bool) -> bool | None:
+    if not is_ours and not settings.is_given("think"):
+        return None
+    return settings.switch("think") is True
+
+
+def _num_places(settings: ResolvedSettings) -> int:
+    """Return how many requests run at once."""
+    from colibri_cli.backends.upstream_opening import is_served_elsewhere
+
+    name = "concurrency" if is_served_elsewhere(settings) else "kv_slots"
+    return settings.integer(name) or 1
 
 
 def _server_options(options: ServeOptions, settings: ResolvedSettings) -> "ServerOptions":
@@ -266,7 +311,7 @@ def _limits(settings: ResolvedSettings) -> "Limits":
     from colibri_cli.gateway.limits import Limits
 
     usual = Limits()
-    needed = (settings.integer("kv_slots") or 1) + (settings.integer("max_queue") or 0) + 8
+    needed = _num_places(settings) + (settings.integer("max_queue") or 0) + 8
     per_address = settings.integer("max_connections_per_ip")
     deadline = _number(settings, "read_deadline", usual.head_s)
     return replace(

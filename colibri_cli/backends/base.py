@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat_formats.base import Conversation
     from colibri_cli.chat_formats.tool_formats.base import CallChoice, DeclaredTool
     from colibri_cli.supervisor.telemetry import Telemetry
+    from colibri_protocol.errors import ColibriError
     from colibri_protocol.messages import TokenLogprobs
 
 
@@ -184,6 +185,7 @@ class ModelCard:
     """What is known about a served model; sizes in bytes, None where unknown.
 
     `capabilities` are the extended forms its engine announced; none for an engine of the baseline.
+    Without slots of ours the server behind chooses where an answer is made.
     """
 
     id: str
@@ -194,6 +196,7 @@ class ModelCard:
     resident_bytes: int | None = None
     has_chat_format: bool = False
     can_think: bool = False
+    has_slots: bool = True
     capabilities: frozenset[str] = frozenset()
     details: Mapping[str, object] = field(default_factory=dict)
 
@@ -256,4 +259,27 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Release everything; safe to call twice."""
+        ...
+
+
+class ServableBackend(Backend, Protocol):
+    """A backend that a server can stand on: it has a name before it is open, and may come back."""
+
+    @property
+    def model_id(self) -> str:
+        """Name the model is served under, as far as it is known."""
+        ...
+
+    @property
+    def last_end(self) -> str | None:
+        """How what answers ended last, for people; None: it never did."""
+        ...
+
+    @property
+    def failure(self) -> ColibriError | None:
+        """Why there will be no answers any more, once that is so."""
+        ...
+
+    def note_port(self, port: int) -> None:
+        """Learn where the server listens, before `open`."""
         ...

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from colibri_cli.supervisor.client import EngineClient
     from colibri_cli.supervisor.lifecycle import EngineSupervisor
     from colibri_cli.supervisor.telemetry import Telemetry
+    from colibri_protocol.errors import ColibriError
 
 
 _PART_BYTES: Final = 128  # of work beside its text
@@ -69,6 +70,22 @@ class NativeBackend:
     def supervisor(self) -> EngineSupervisor:
         """The supervisor, for what only the native engine can tell (pid, crash reports)."""
         return self._supervisor
+
+    @property
+    def last_end(self) -> str | None:
+        """How the engine ended last, and what is done about it."""
+        crash = self._supervisor.last_crash
+        return None if crash is None else f"{crash.explain()}; starting another one"
+
+    @property
+    def failure(self) -> ColibriError | None:
+        """Why there will be no engine any more, once that is so."""
+        failure, crash = self._supervisor.failure, self._supervisor.last_crash
+        return failure if failure is not None or crash is None else crash.to_error()
+
+    def note_port(self, port: int) -> None:
+        """Let engines know whose they are."""
+        self._supervisor.add_environment(COLI_SERVE_PORT=str(port))
 
     async def open(self) -> None:
         """Start the engine and wait until it is ready.

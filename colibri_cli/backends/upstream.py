@@ -8,29 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 from colibri_cli.backends.base import Answer, Generation, Health, ModelCard
-from colibri_cli.backends.upstream_answer import UpstreamAnswer, error_of_response
+from colibri_cli.backends.upstream_answer import UpstreamAnswer
+from colibri_cli.backends.upstream_body import chat_body, messages_of, text_body
+from colibri_cli.backends.upstream_errors import error_of_response, lost
+from colibri_cli.backends.upstream_kinds import COLI, LLAMA, OPENAI, UpstreamKind, kind_of_owner
 from colibri_cli.errors import CapabilityMissing, ServerUnreachable, UsageError
 from colibri_cli.supervisor.telemetry import Telemetry
-from colibri_protocol.messages import RequestOptions, TierCounts
+from colibri_protocol.messages import TierCounts, Word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from colibri_cli.chat_formats.base import ChatMessage, Conversation
+    from colibri_cli.chat_formats.base import Conversation
 
 PROBE_S: Final = 1.5
 _CONNECT_S: Final = 10.0
-_OWNER: Final = "colibri"
-_SENT: Final = (
-    "max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
-    "frequency_penalty", "presence_penalty", "seed",
-)  # fmt: skip
+# Below the 5 s after which uvicorn and llama.cpp's server close a silent connection, so that no
+# request is written to one that is about to be closed.
+_KEEPALIVE_S: Final = 3.0
+_CONNECT_RETRIES: Final = 1  # of connecting alone: nothing was sent then
+_WORDS: Final = frozenset(
+    {Word.OPTIONS, Word.SEGMENTS, Word.LOGPROBS, Word.GRAMMAR, Word.COUNT, Word.STOPIDS}
+)
 
 
 class UpstreamBackend:
@@ -40,6 +45,7 @@ class UpstreamBackend:
         url: Its root, with or without `/v1`.
         api_key: Key to show, or None.
         transport: How to reach it; None: the network.
+        kind: What it is; None: found out.
     """
 
     def __init__(
@@ -47,26 +53,46 @@ class UpstreamBackend:
         url: str,
         api_key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        kind: UpstreamKind | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
+        if transport is None:
+            transport = httpx.AsyncHTTPTransport(
+                # Reading the certificates of the system takes longer than all before a prompt.
+                verify=self.url.startswith("https:"),
+                retries=_CONNECT_RETRIES,
+                limits=httpx.Limits(
+                    max_connections=None,  # admission bounds them
+                    max_keepalive_connections=None,
+                    keepalive_expiry=_KEEPALIVE_S,
+                ),
+                trust_env=False,
+            )
         self._client = httpx.AsyncClient(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            headers={
+                **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
+                "Accept-Encoding": "identity",  # a compressed stream arrives late
+            },
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             transport=transport,
             trust_env=False,
-            # Reading the certificates of the system takes longer than all else before a prompt.
-            verify=self.url.startswith("https:"),
         )
+        self._given_kind = kind
+        self._kind = kind or OPENAI
         self._card: ModelCard | None = None
         self._aliases: tuple[str, ...] = ()
-        self._is_ours = False
         self._telemetry = Telemetry()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names the served model answers to, the main one first; empty before `open`."""
         return (self._card.id, *self._aliases) if self._card is not None else ()
+
+    @property
+    def kind(self) -> UpstreamKind:
+        """What kind of server it is; the plain API until that is known."""
+        return self._kind
 
     def use(self, name: str) -> None:
         """Ask for another of the served names from now on.
@@ -94,7 +120,7 @@ class UpstreamBackend:
     @property
     def is_ours(self) -> bool:
         """Whether the server is a `coli serve`."""
-        return self._is_ours
+        return self._kind is COLI
 
     async def open(self) -> None:
         """Find out what is served.
@@ -121,22 +147,27 @@ class UpstreamBackend:
             )
         models = await self._client.get("/v1/models")
         if models.status_code != httpx.codes.OK:
-            raise error_of_response(models, self.url)
+            raise error_of_response(models)
         found = _json_object(models).get("data")
         if not isinstance(found, list) or not found or not isinstance(found[0], dict):
             raise ServerUnreachable(f"what answers at {self.url} serves no models")
         first: dict[str, Any] = found[0]
-        self._is_ours = first.get("owned_by") == _OWNER and status == "ok"
+        kind = kind_of_owner(first.get("owned_by"))
+        if kind is COLI and status != "ok":
+            kind = OPENAI
+        self._kind = self._given_kind or kind
         self._aliases = tuple(str(m["id"]) for m in found[1:] if isinstance(m, dict) and "id" in m)
-        state = _json_object(health) if self._is_ours else {}
+        state = _json_object(health) if self.is_ours else {}
         self._note_tiers(state)
-        context = first.get("context_window", first.get("max_model_len"))
         self._card = ModelCard(
             id=str(first.get("id")),
             family=str(state.get("family", "unknown")),
-            context_length=context if isinstance(context, int) else None,
+            context_length=_context_of(first),
             can_think=True,  # a server whose model cannot ignores the wish
             has_chat_format=True,
+            has_slots=self.is_ours,
+            capabilities=_WORDS,
+            details={"server": self._kind.name, "url": self.url},
         )
 
     async def chat(self, conversation: Conversation, generation: Generation) -> Answer:
@@ -145,31 +176,29 @@ class UpstreamBackend:
         Raises:
             CapabilityMissing: an option cannot be asked of a server.
         """
-        body = self._body(generation)
-        body["messages"] = [_message(message) for message in conversation.messages]
-        if conversation.tools:
-            body["tools"] = list(conversation.tools)
-        if self._is_ours and conversation.thinking is not None:
-            body["enable_thinking"] = conversation.thinking
-        if conversation.continues_last and not self._is_ours:
-            # Ours, and the API of Anthropic, continue a last message of the assistant anyway.
-            body |= {"continue_final_message": True, "add_generation_prompt": False}
-        if conversation.effort is not None:
-            body["reasoning_effort"] = conversation.effort
+        body = chat_body(self._kind, self._model(), conversation, generation)
         return self._begin("/v1/chat/completions", body)
 
     async def complete(self, prompt: str, generation: Generation) -> Answer:
         """Begin the continuation of a plain text."""
-        return self._begin("/v1/completions", {**self._body(generation), "prompt": prompt})
+        body = text_body(self._kind, self._model(), prompt, generation)
+        return self._begin("/v1/completions", body)
 
     async def count(self, conversation: Conversation) -> int:
         """Return the number of tokens of the prompt a conversation becomes."""
-        messages = [_message(message) for message in conversation.messages]
-        return await self._count({"messages": messages})
+        messages = messages_of(conversation)
+        if self._kind is not LLAMA:
+            return await self._count({"model": self._model(), "messages": messages})
+        rendered = await self._post("/apply-template", {"messages": messages})
+        # As the server itself does with a prompt it has rendered.
+        content = {"content": rendered.get("prompt"), "add_special": True, "parse_special": True}
+        return await self._count(content)
 
     async def count_text(self, text: str) -> int:
         """Return the number of tokens of a plain text."""
-        return await self._count({"prompt": text})
+        if self._kind is LLAMA:
+            return await self._count({"content": text, "add_special": True})
+        return await self._count({"model": self._model(), "prompt": text})
 
     async def counters(self) -> Mapping[str, object]:
         """Return what the server tells of its scheduler."""
@@ -200,52 +229,43 @@ class UpstreamBackend:
         """Close the connections; the server goes on."""
         await self._client.aclose()
 
-    def _body(self, generation: Generation) -> dict[str, Any]:
-        options = generation.options
-        defaults = RequestOptions()
-        for entry in fields(options):
-            if entry.name not in _SENT and getattr(options, entry.name) != getattr(
-                defaults, entry.name
-            ):
-                raise CapabilityMissing(
-                    f"{entry.name} cannot be asked of a server", option=entry.name
-                )
+    def _model(self) -> str:
         assert self._card is not None, "open comes first"
-        body: dict[str, Any] = {
-            "model": self._card.id,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        for name in _SENT:
-            value = getattr(options, name)
-            if value != getattr(defaults, name):
-                body[name] = value
-        if generation.stop:
-            body["stop"] = list(generation.stop)
-        if generation.slot >= 0:
-            body["cache_slot"] = generation.slot
-        return body
+        return self._card.id
 
     def _begin(self, path: str, body: dict[str, Any]) -> Answer:
-        return UpstreamAnswer(self._client, path, body, time.monotonic)
+        request = self._client.build_request("POST", path, json=body)
+        stop_field = self._kind.stop_field
+        return UpstreamAnswer(self._client, request, time.monotonic, stop_field, self._note_lost)
+
+    def _note_lost(self) -> None:
+        """Learn that a request lost its connection."""
 
     async def _count(self, body: dict[str, Any]) -> int:
-        try:
-            response = await self._client.post("/tokenize", json=body)
-        except httpx.HTTPError as error:
-            raise _lost(self.url) from error
-        if response.status_code != httpx.codes.OK:
-            raise error_of_response(response, self.url)
-        count = _json_object(response).get("count")
-        if not isinstance(count, int):
+        answer = await self._post("/tokenize", body)
+        count, tokens = answer.get("count"), answer.get("tokens")
+        if isinstance(count, int):
+            return count
+        if not isinstance(tokens, list):
             raise CapabilityMissing(f"the server at {self.url} does not count tokens")
-        return count
+        return len(tokens)
+
+    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            response = await self._client.post(path, json=body)
+        except httpx.HTTPError as error:
+            raise lost(self.url, error) from error
+        if response.status_code in {httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED}:
+            raise CapabilityMissing(f"the server at {self.url} does not count tokens")
+        if response.status_code != httpx.codes.OK:
+            raise error_of_response(response)
+        return _json_object(response)
 
     async def _get(self, path: str) -> dict[str, Any]:
         try:
             return _json_object(await self._client.get(path))
         except httpx.HTTPError as error:
-            raise _lost(self.url) from error
+            raise lost(self.url, error) from error
 
     def _note_tiers(self, state: Mapping[str, Any]) -> None:
         tiers, engine = state.get("tiers"), state.get("engine")
@@ -255,22 +275,15 @@ class UpstreamBackend:
             self._telemetry.rss_gb = float(engine.get("rss_gb", 0.0))
 
 
-def _lost(url: str) -> ServerUnreachable:
-    """Return the error for a server that was there and is gone."""
-    return ServerUnreachable(
-        f"the connection to the server at {url} was lost", hint="send the message once more"
+def _context_of(model: Mapping[str, Any]) -> int | None:
+    """Return the tokens of a context under the names servers give it in their list."""
+    meta = model.get("meta")
+    places = (
+        model.get("context_window"),
+        model.get("max_model_len"),
+        meta.get("n_ctx") if isinstance(meta, dict) else None,
     )
-
-
-def _message(message: ChatMessage) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        body["reasoning_content"] = message.reasoning
-    if message.tool_call_id is not None:
-        body["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        body["name"] = message.name
-    return body
+    return next((value for value in places if isinstance(value, int)), None)
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any]:

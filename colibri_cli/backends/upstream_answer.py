@@ -1,30 +1,42 @@
 """An answer of a server while it streams: server-sent events in, answer events out.
 
-Tokens and speed are the server's figures where it gives any; times are ours.
+Events are made of each piece as the network hands it over, and nothing is read before the events
+of the last piece were taken: a client that is slow slows the server down. Tokens and speed are the
+server's figures where it gives any; times are ours.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections import deque
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 from colibri_cli.backends import base
-from colibri_cli.errors import ServerRefused, ServerUnreachable
+from colibri_cli.backends.upstream_calls import CallPieces
+from colibri_cli.backends.upstream_errors import error_of_body, error_of_response, lost, no_answer
+from colibri_cli.backends.upstream_logprobs import logprobs_of
+from colibri_cli.errors import ServerRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
     from typing import Self
 
-_PROGRESS: Final = re.compile(r": ?prefill (\d+)/(\d+)")
-_FINISH: Final = {"length": "length"}
-_MAX_ERROR: Final = 500
+_PROGRESS: Final = re.compile(rb": ?prefill (\d+)/(\d+)")
+_END_S: Final = 0.2  # the end of a stream comes with its last event, or hardly later
+_MAX_LINE: Final = 16 * 1024 * 1024
+# Ends that are the model's or ours; anything else is no answer.
+_FINISH: Final = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+}
 
 
 class UpstreamAnswer:
@@ -32,40 +44,50 @@ class UpstreamAnswer:
 
     Args:
         client: Connections to the server.
-        path: Endpoint.
-        body: The request.
+        request: What is sent.
         clock: Seconds that only grow.
+        stop_field: Where a choice tells which stop text ended it, or None.
+        on_lost: Called when the connection failed.
     """
 
     def __init__(
         self,
         client: httpx.AsyncClient,
-        path: str,
-        body: dict[str, Any],
+        request: httpx.Request,
         clock: Callable[[], float],
+        stop_field: str | None = None,
+        on_lost: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
-        self._url = str(client.base_url).rstrip("/")
-        self._path = path
-        self._body = body
+        self._request = request
         self._clock = clock
+        self._stop_field = stop_field
+        self._on_lost = on_lost
         self._began = clock()
         self._first_s: float | None = None
+        self._last_s = 0.0
         self._num_pieces = 0
         self._usage: dict[str, Any] = {}
-        self._finish = "stop"
+        self._finish: str | None = None
+        self._stop_text: str | None = None
+        self._is_call_cut = False
+        self._calls = CallPieces()
         self._events: deque[base.AnswerEvent] = deque()
-        self._lines: AsyncIterator[str] | None = None
-        self._stack = AsyncExitStack()
-        self._reading: asyncio.Future[str] | None = None
-        self._stopped = asyncio.Event()
+        self._response: httpx.Response | None = None
+        self._pieces: AsyncIterator[bytes] | None = None
+        self._rest = b""
+        self._reading: asyncio.Future[bytes | None] | None = None
+        self._is_stopped = False
         self._is_complete = False
         self._failure: Exception | None = None
-        self.ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._closing: asyncio.Future[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._interrupted: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[bool] = loop.create_future()
 
     def stop(self) -> None:
         """End the answer here: the server is left, what came so far counts."""
-        self._stopped.set()
+        self._is_stopped = True
         self._interrupt()
 
     def abort(self, error: Exception) -> None:
@@ -74,8 +96,8 @@ class UpstreamAnswer:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
+        if not self._interrupted.done():
+            self._interrupted.set_result(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,9 +108,21 @@ class UpstreamAnswer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._stack.aclose()
-        if not self.ended.done():
-            self.ended.set_result(False)
+        # In a task of its own: whoever leaves may be cancelled, and httpx does not finish closing a
+        # connection when that interrupts it, so that the server would go on working.
+        self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        """Leave the server, which then stops working on the answer."""
+        try:
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.gather(self._reading, return_exceptions=True)
+            if self._response is not None:
+                await self._response.aclose()
+        finally:
+            self._note_end(was_made=False)
 
     def __aiter__(self) -> Self:
         return self
@@ -96,138 +130,164 @@ class UpstreamAnswer:
     async def __anext__(self) -> base.AnswerEvent:
         while not self._events:
             if self._is_complete:
+                await self._read_to_end()
+                self._note_end(was_made=True)
                 raise StopAsyncIteration
             await self._advance()
         return self._events.popleft()
 
-    async def _advance(self) -> None:
-        try:
-            line = await self._next_line()
-        except httpx.HTTPError as error:
-            raise ServerUnreachable(
-                f"the connection to the server at {self._url} was lost",
-                hint="send the message once more",
-            ) from error
-        if line is None:
-            self._complete("stopped")
-        else:
-            self._take(line)
-
-    async def _next_line(self) -> str | None:
-        """Return the next line; None when the answer was stopped."""
-        if self._stopped.is_set():
-            return None
-        self._reading = asyncio.ensure_future(self._read_line())
-        try:
-            return await self._reading
-        except asyncio.CancelledError:
-            if self._failure is not None:
-                raise self._failure from None
-            if self._stopped.is_set():
-                return None
-            raise
-        finally:
-            self._reading = None
-
-    async def _read_line(self) -> str:
-        if self._lines is None:
-            request = self._client.stream("POST", self._path, json=self._body)
-            response = await self._stack.enter_async_context(request)
-            if response.status_code != httpx.codes.OK:
-                await response.aread()
-                raise error_of_response(response, self._url)
-            self._lines = response.aiter_lines()
-            self._events.append(base.Started(0, None))
-        line = await anext(self._lines, None)
-        if line is None:
-            raise ServerUnreachable(
-                f"the server at {self._url} ended its answer too early",
-                hint="send the message once more",
-            )
-        return line
-
-    def _take(self, line: str) -> None:
-        if (progress := _PROGRESS.match(line)) is not None:
-            self._events.append(base.PrefillProgress(int(progress[1]), int(progress[2])))
-        if not line.startswith("data:"):
+    async def _read_to_end(self) -> None:
+        """Take what follows the last event, so that the connection can be used again."""
+        if self._pieces is None or self._is_stopped:
             return
-        data = line.removeprefix("data:").strip()
-        if data == "[DONE]":
-            self._complete(self._finish)
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(_END_S):
+                async for _ in self._pieces:
+                    pass
+
+    def _note_end(self, *, was_made: bool) -> None:
+        if not self.ended.done():
+            self.ended.set_result(was_made)
+
+    async def _advance(self) -> None:
+        """Wait for the next piece and take it; a stop is a normal end."""
+        if self._is_interrupted():
+            return
+        reading = self._reading = asyncio.ensure_future(self._read())
+        await asyncio.wait({reading, self._interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        if self._is_interrupted():
+            return
+        self._reading = None
+        try:
+            piece = reading.result()
+        except httpx.HTTPError as error:
+            if self._on_lost is not None:
+                self._on_lost()
+            raise lost(self._request.url, error) from error
+        if piece is None:
+            self._end_of_stream()
+        else:
+            self._feed(piece)
+
+    def _is_interrupted(self) -> bool:
+        """Whether the answer was stopped, which is then told; an abort is raised."""
+        if self._failure is not None:
+            raise self._failure
+        if self._is_stopped:
+            self._complete("stopped")
+        return self._is_stopped
+
+    async def _read(self) -> bytes | None:
+        if self._pieces is None:
+            await self._open()
+            return b""
+        return await anext(self._pieces, None)
+
+    async def _open(self) -> None:
+        """Send the request; a refusal is an error of its own."""
+        self._response = response = await self._client.send(self._request, stream=True)
+        if response.status_code != httpx.codes.OK:
+            await response.aread()
+            raise error_of_response(response)
+        self._pieces = response.aiter_raw()
+        self._events.append(base.Started(0, None))
+
+    def _end_of_stream(self) -> None:
+        if self._finish is None:
+            raise no_answer(self._request.url, "ended its answer too early")
+        self._complete(self._finish)  # some servers leave out the mark at the end
+
+    def _feed(self, piece: bytes) -> None:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > _MAX_LINE:
+            raise no_answer(self._request.url, f"sent a line of more than {_MAX_LINE} bytes")
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._take(line[5:].strip())
+            elif line.startswith((b"error:", b"{")):  # outside the form of events
+                self._take(line.removeprefix(b"error:").strip())
+            elif (progress := _PROGRESS.match(line)) is not None:
+                self._events.append(base.PrefillProgress(int(progress[1]), int(progress[2])))
+
+    def _take(self, data: bytes) -> None:
+        if data == b"[DONE]":
+            self._end_of_stream()
             return
         try:
             chunk = json.loads(data)
         except ValueError:
+            raise no_answer(self._request.url, "sent an event that is not JSON") from None
+        if not isinstance(chunk, dict) or self._is_complete:
             return
-        if isinstance(chunk, dict):
-            self._take_chunk(chunk)
-
-    def _take_chunk(self, chunk: dict[str, Any]) -> None:
-        if isinstance(error := chunk.get("error"), dict):
-            raise ServerRefused(_shown(error.get("message")), status=500)
+        if (error := chunk.get("error")) is not None:
+            raise error_of_body(error, 500)
         if isinstance(usage := chunk.get("usage"), dict):
             self._usage = usage
         choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices:
-            return
-        choice = choices[0]
-        delta = choice.get("delta") or {"content": choice.get("text")}
-        for key, event in (
-            ("reasoning_content", base.ReasoningDelta),
-            ("content", base.TextDelta),
-        ):
-            text = delta.get(key)
-            if isinstance(text, str) and text:
-                self._note_piece()
-                self._events.append(event(text))
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            self._take_choice(choices[0])
+
+    def _take_choice(self, choice: dict[str, Any]) -> None:
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            delta = {"content": choice.get("text")}
+        # vLLM says `reasoning`, all others `reasoning_content`
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(reasoning, str) and reasoning:
+            self._note_piece()
+            self._events.append(base.ReasoningDelta(reasoning))
+        text = delta.get("content")
+        logprobs = logprobs_of(choice.get("logprobs")) if choice.get("logprobs") else ()
+        if isinstance(text, str) and (text or logprobs):
+            self._note_piece()
+            self._events.append(base.TextDelta(text, logprobs))
+        if calls := delta.get("tool_calls"):
+            self._note_piece()
+            self._events += self._calls.feed(calls)
         if (finish := choice.get("finish_reason")) is not None:
-            self._finish = _FINISH.get(finish, "stop")
+            self._note_finish(finish, choice)
+
+    def _note_finish(self, finish: object, choice: dict[str, Any]) -> None:
+        if not isinstance(finish, str) or finish not in _FINISH:
+            raise ServerRefused(f"the server ended the answer: {str(finish)[:100]}", status=502)
+        self._finish = _FINISH[finish]
+        if self._stop_field is not None and isinstance(choice.get(self._stop_field), str):
+            self._stop_text = choice[self._stop_field]
+        ends, self._is_call_cut = self._calls.finish(was_cut=finish == "length")
+        self._events += ends
 
     def _note_piece(self) -> None:
         self._num_pieces += 1
+        self._last_s = self._clock() - self._began
         if self._first_s is None:
-            self._first_s = self._clock() - self._began
+            self._first_s = self._last_s
 
     def _complete(self, finish: str) -> None:
+        if self._is_complete:
+            return
         self._is_complete = True
-        total = self._clock() - self._began
-        tokens = self._usage.get("completion_tokens", self._num_pieces)
-        details = self._usage.get("prompt_tokens_details") or {}
-        decode_s = total - (self._first_s or 0.0)
+        usage = self._usage
+        tokens = _count(usage, "completion_tokens", self._num_pieces)
+        decode_s = self._last_s - (self._first_s or 0.0)
         self._events.append(
             base.Completed(
                 finish=finish,
-                prompt_tokens=self._usage.get("prompt_tokens", 0),
+                prompt_tokens=_count(usage, "prompt_tokens"),
                 completion_tokens=tokens,
-                reused_tokens=details.get("cached_tokens", 0) or 0,
+                reused_tokens=_count(usage.get("prompt_tokens_details"), "cached_tokens"),
                 tokens_per_second=(tokens - 1) / decode_s if tokens > 1 and decode_s > 0 else 0.0,
                 hit_percent=0.0,
                 rss_gb=0.0,
                 first_token_s=self._first_s,
-                total_s=total,
+                total_s=self._clock() - self._began,
+                stop_text=self._stop_text,
+                reasoning_tokens=_count(usage.get("completion_tokens_details"), "reasoning_tokens"),
+                is_call_cut=self._is_call_cut,
             )
         )
 
 
-def error_of_response(response: httpx.Response, url: str) -> ServerRefused:
-    """Return the error a refusal stands for, in the server's own words."""
-    try:
-        error = response.json().get("error")
-    except (ValueError, AttributeError):
-        error = None
-    message = error.get("message") if isinstance(error, dict) else None
-    hint, retry_after_s = None, None
-    if response.status_code == httpx.codes.UNAUTHORIZED:
-        hint = "set COLI_API_KEY to the server's key"
-    elif response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        seconds = response.headers.get("retry-after", "1")
-        hint = f"try again in {_shown(seconds)} s"
-        retry_after_s = float(seconds) if seconds.isdecimal() else None
-    text = _shown(message) if message else f"{url} answered {response.status_code}"
-    return ServerRefused(text, status=response.status_code, hint=hint, retry_after_s=retry_after_s)
-
-
-def _shown(text: object) -> str:
-    """Return a server's text on one line without control characters."""
-    line = "".join(c if c.isprintable() else " " for c in str(text)[:_MAX_ERROR])
-    return line.strip() or "the server failed"
+def _count(counts: object, name: str, default: int = 0) -> int:
+    """Return a number of tokens, if the server gave one."""
+    value = counts.get(name) if isinstance(counts, dict) else None
+    return value if isinstance(value, int) and value >= 0 else default

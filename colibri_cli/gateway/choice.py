@@ -43,7 +43,7 @@ class ChoiceEvents:
     def _call_event(self, event: base.AnswerEvent) -> turns.TurnEvent | None:
         if isinstance(event, calls.CallStarted):
             self._num_started += 1
-            call_id = f"call_{secrets.token_hex(12)}"
+            call_id = event.id or f"call_{secrets.token_hex(12)}"
             return turns.ToolCallStarted(self._num_started - 1, call_id, event.name, self._index)
         call = self._num_started - 1
         if isinstance(event, calls.CallArguments):

@@ -98,6 +98,8 @@ class _TurnRun:
         self._turn = turn
         self._request = request
         self._key: ConversationKey = conversation_key(turn)
+        shares = services.scheduler.shares
+        self._owner = shares.owner_of(request.key_name, request.peer)
         self._pick: Pick | None = None
         self._demands = Demands(turn.generation)
         self._lanes: list[_Lane] = []
@@ -158,13 +160,16 @@ class _TurnRun:
         self._watch()
         card = (await self._unless_ended(self._services.backend.models()))[0]
         self._demands = demands_of(self._turn, card)
-        self._pick = self._services.slots.pick_for(
-            self._key, engine_chooses=Word.SLOTS in card.capabilities
-        )
+        if card.has_slots:
+            self._pick = self._services.slots.pick_for(
+                self._key, engine_chooses=Word.SLOTS in card.capabilities
+            )
+        else:
+            self._pick = _no_slot
         self._lanes.append(_Lane(await self._admit()))
 
     async def _admit(self) -> Ticket:
-        scheduler, peer = self._services.scheduler, self._request.peer
+        scheduler, peer = self._services.scheduler, self._owner
         ticket = None
         if self._turn.cache_slot is None:
             ticket = scheduler.try_admit(peer, self._pick)
@@ -224,7 +229,7 @@ class _TurnRun:
     def _more_lanes(self, wanted: int) -> list[_Lane]:
         lanes: list[_Lane] = []
         while len(lanes) < wanted:
-            ticket = self._services.scheduler.try_admit(self._request.peer, self._pick)
+            ticket = self._services.scheduler.try_admit(self._owner, self._pick)
             if ticket is None:
                 break
             lanes.append(_Lane(ticket))
@@ -336,6 +341,9 @@ class _TurnRun:
                 event.reasoning_tokens,
             )
             statistics.add_choice(usage, event.tokens_per_second)
+            num_tokens = event.prompt_tokens + event.completion_tokens
+            now = asyncio.get_running_loop().time()
+            self._services.scheduler.shares.note_tokens(self._owner, num_tokens, now)
             return
         if isinstance(event, base.PrefillProgress):
             lane.ticket.prefilled_tokens = event.done
@@ -348,6 +356,11 @@ class _TurnRun:
         if not self._has_text:
             self._has_text = True
             statistics.add_first_token(ticket.decode_began - ticket.began, self._num_computed)
+
+
+def _no_slot(free: tuple[int, ...], must_name: bool) -> None:
+    """Leave every choice to the server behind."""
+    del free, must_name
 
 
 def _slot_of(ticket: Ticket) -> int:

@@ -13,6 +13,8 @@ from colibri_cli.errors import (
     EngineHung,
     EngineNotReady,
     Overloaded,
+    ServerRefused,
+    ServerUnreachable,
     SupervisorError,
     outcome_of,
 )
@@ -27,6 +29,10 @@ _MAX_RETRY_AFTER_S: Final = 3600
 _ENGINE_TEXT: Final = "the engine failed while it worked on this request"
 _LOST_TEXT: Final = "the engine was lost while it worked on this request; try again in {} s"
 _UNAVAILABLE_TEXT: Final = "the engine is not ready; try again in {} s"
+_UPSTREAM_LOST_TEXT: Final = "the connection to the upstream server was lost; try again"
+_UPSTREAM_KEY_TEXT: Final = (
+    "the upstream server refuses the key of this one (COLI_UPSTREAM_API_KEY)"
+)
 _INTERNAL_TEXT: Final = "an internal error occurred; the server's log has the details"
 _TYPES: Final = {401: "authentication_error", 429: "rate_limit_error"}
 
@@ -42,12 +48,18 @@ _CLIENT_CODES: Final = {
     "overloaded": "overloaded",
     "queue_full": "queue_full",
     "queue_timeout": "queue_timeout",
+    "rate_limited": "rate_limit_exceeded",
     "scheduler_closed": "scheduler_closed",
 }
 
 
 def http_error_of(error: ColibriError) -> HttpError:
     """Return the answer that an error of ours means."""
+    if isinstance(error, ServerRefused):
+        return _refused_upstream(error)
+    if isinstance(error, ServerUnreachable):
+        headers = {"Retry-After": "1"}
+        return HttpError(502, _UPSTREAM_LOST_TEXT, code="upstream_unreachable", headers=headers)
     status = outcome_of(error).http_status
     code = error.code if error.code in _CLIENT_CODES else error.default_code
     if code in _CLIENT_CODES:
@@ -66,6 +78,21 @@ def http_error_of(error: ColibriError) -> HttpError:
     if isinstance(error, SupervisorError) or code != "internal_error":
         return HttpError(500, _ENGINE_TEXT, code="engine_error")
     return internal_error()
+
+
+def _refused_upstream(error: ServerRefused) -> HttpError:
+    """Return a refusal of the server behind as the server behind means it."""
+    if error.status in {401, 403}:  # it is our key that it does not like, not the client's
+        return HttpError(502, _UPSTREAM_KEY_TEXT, code="upstream_refused")
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = retry_after(error.retry_after_s)
+    elif error.status in {429, 503}:
+        headers["Retry-After"] = "1"
+    status = error.status if 400 <= error.status < 600 else 502
+    refused = HttpError(status, error.message, code=error.word, param=error.param, headers=headers)
+    refused.error_type = error.kind
+    return refused
 
 
 def retry_after(seconds: float | None) -> str:

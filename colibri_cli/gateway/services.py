@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from colibri_cli.gateway.dialects.responses_store import ResponseStore
 from colibri_cli.gateway.statistics import TurnStatistics
+from colibri_cli.supervisor.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,34 +25,42 @@ class ServeSettings:
     Args:
         model_id: The served name.
         aliases: Other names that mean the served model.
-        max_tokens: Cap on generated tokens of one answer.
-        temperature: For requests that name none.
-        top_p: For requests that name none.
-        thinking: Reasoning is on when the client says nothing.
-        kv_slots: Independent contexts of the engine.
+        max_tokens: Cap on generated tokens of one answer; None: the server behind has its own.
+        temperature: For requests that name none; None: as the server behind does it.
+        top_p: Likewise.
+        thinking: Reasoning is on when the client says nothing; None: likewise.
+        kv_slots: Independent contexts of the engine; without such, requests that run at once.
         max_queue: Requests that may wait.
         queue_timeout_s: Longest wait.
         keepalive_s: Silence after which a stream gets a sign of life.
         has_visible_keepalive: In chat completions that is a dot of reasoning.
         has_keys: At least one API key is configured.
+        shares: What each key may take.
         created: Unix seconds of the server's start.
         dashboard: Directory of the built page, or None.
     """
 
     model_id: str
     aliases: tuple[str, ...] = ()
-    max_tokens: int = 1024
-    temperature: float = 0.7
-    top_p: float = 0.9
-    thinking: bool = False
+    max_tokens: int | None = 1024
+    temperature: float | None = 0.7
+    top_p: float | None = 0.9
+    thinking: bool | None = False
     kv_slots: int = 1
     max_queue: int = 8
     queue_timeout_s: float = 300.0
     keepalive_s: float = 10.0
     has_visible_keepalive: bool = False
     has_keys: bool = False
+    shares: Shares = field(default_factory=Shares)
     created: int = 0
     dashboard: Path | None = None
+
+    def limited(self, wanted: int | None) -> int | None:
+        """Return the tokens an answer may have, of those a request wants; None: no limit here."""
+        if wanted is None or self.max_tokens is None:
+            return wanted or self.max_tokens
+        return min(wanted, self.max_tokens)
 
 
 @dataclass(slots=True)

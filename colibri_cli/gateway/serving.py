@@ -29,12 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from colibri_cli.backends.base import ModelCard
-    from colibri_cli.backends.native import NativeBackend
+    from colibri_cli.backends.base import ModelCard, ServableBackend
     from colibri_cli.gateway.http_types import Route
-    from colibri_cli.supervisor.crash_report import CrashReport
     from colibri_cli.supervisor.telemetry import Telemetry
-    from colibri_protocol.errors import ColibriError
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +75,7 @@ class ServerRun:
 
     def __init__(
         self,
-        make_backend: Callable[[Callable[[EngineState], None]], NativeBackend],
+        make_backend: Callable[[Callable[[EngineState], None]], ServableBackend],
         plan: ServePlan,
     ) -> None:
         self._plan = plan
@@ -89,7 +86,7 @@ class ServerRun:
         self.services = Services(
             backend=self._backend,
             scheduler=GenerationScheduler(
-                settings.kv_slots, settings.max_queue, settings.queue_timeout_s
+                settings.kv_slots, settings.max_queue, settings.queue_timeout_s, settings.shares
             ),
             slots=SlotChooser(settings.kv_slots),
             settings=settings,
@@ -169,6 +166,8 @@ class ServerRun:
         self._was_ready = True
         card = (await self._backend.models())[0]
         settings = self.services.settings
+        if not self._plan.settings.model_id:
+            settings = self.services.settings = replace(settings, model_id=card.id)
         alias = _FAMILY_NAMES.get(card.family)
         if alias is not None and alias not in (settings.model_id, *settings.aliases):
             self.services.settings = replace(settings, aliases=(*settings.aliases, alias))
@@ -194,42 +193,26 @@ class ServerRun:
         port = next((a.port for a in addresses if isinstance(a, TcpAddress)), None)
         socket = next((str(a.path) for a in addresses if isinstance(a, UnixAddress)), None)
         if port is not None:
-            self._backend.supervisor.add_environment(COLI_SERVE_PORT=str(port))
+            self._backend.note_port(port)
         status = own_status(self.url, self.services.settings.model_id, socket)
         self._status_path = write_status(status, port)
         self._plan.on_bound(self)
 
     def _on_state(self, state: EngineState) -> None:
-        """Tell about crashes, and end when there will be no further engine."""
+        """Tell about losses, and end when there will be no further engine."""
         if not self._was_ready or state in {EngineState.STOPPED, EngineState.STARTING}:
             return
-        crash = self._backend.supervisor.last_crash
         if state is EngineState.READY:
             logger.warning("the engine is ready again")
             return
         self.services.slots.forget()
         if state is EngineState.RESTARTING:
-            if crash is not None:
-                logger.warning("%s; starting another one", explain_crash(crash))
+            if self._backend.last_end is not None:
+                logger.warning("%s", self._backend.last_end)
         elif self._failed is not None and not self._failed.done():
-            self._failed.set_exception(self._last_error(crash))
-
-    def _last_error(self, crash: CrashReport | None) -> ColibriError:
-        failure = self._backend.supervisor.failure
-        if failure is not None:
-            return failure
-        assert crash is not None, "an engine fails by ending"
-        return crash.to_error()
-
-
-def explain_crash(crash: CrashReport) -> str:
-    """Return how an engine ended, what to do, and its last lines."""
-    parts = [crash.describe()]
-    if advice := crash.advice():
-        parts.append(f" ({advice})")
-    if lines := crash.to_error().stderr_tail:
-        parts.append("; its last lines:\n  " + "\n  ".join(lines) + "\n")
-    return "".join(parts)
+            failure = self._backend.failure
+            assert failure is not None, "an engine fails with a reason"
+            self._failed.set_exception(failure)
 
 
 class _ServerFigures(Mapping[str, int]):

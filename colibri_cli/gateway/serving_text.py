@@ -24,15 +24,17 @@ def ready_text(run: ServerRun, card: ModelCard) -> str:
     names = [settings.model_id, *settings.aliases]
     key = "one of the configured API keys" if settings.has_keys else "any API key"
     context = card.context_length
+    slots = f"{settings.kv_slots} slot{'s' if settings.kv_slots != 1 else ''}"
+    limit = settings.max_tokens
     facts = [
-        f"{settings.kv_slots} slot{'s' if settings.kv_slots != 1 else ''}",
+        slots if card.has_slots else f"{settings.kv_slots} requests at once",
         f"queue {settings.max_queue}",
         f"context {context}" if context is not None else "context unknown",
-        f"at most {settings.max_tokens} tokens per answer",
+        *([f"at most {limit} tokens per answer"] if limit is not None else []),
     ]
     page = f"{run.url}/" if settings.dashboard is not None else "not built (`make web`)"
     lines = [
-        f"ready: {card.family} as {' = '.join(names)} ({', '.join(facts)})",
+        f"ready: {_source(card)} as {' = '.join(names)} ({', '.join(facts)})",
         f"  URL        {run.url}",
         f"  dashboard  {page}",
         "clients need three settings:",
@@ -43,6 +45,12 @@ def ready_text(run: ServerRun, card: ModelCard) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _source(card: ModelCard) -> str:
+    """Return what answers: a family of models, or a server."""
+    server = card.details.get("server")
+    return card.family if server is None else f"{card.id} of {server} at {card.details['url']}"
 
 
 def claude_code_lines(run: ServerRun) -> list[str]:

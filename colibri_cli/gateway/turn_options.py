@@ -35,6 +35,7 @@ number ::= "-"? ( "0" | [1-9] [0-9]* ) ( "." [0-9]+ )? ( [eE] [-+]? [0-9]+ )?
 hex ::= [0-9a-fA-F]
 ws ::= [ \t\n\r]*
 """
+_FIELDS: Final = {"thinking_budget": "thinking"}  # request fields with other names
 _MUST_CALL: Final = "You must call one of the functions above. Do not answer directly."
 
 
@@ -57,6 +58,8 @@ def demands_of(turn: TurnRequest, card: ModelCard) -> Demands:
     Raises:
         HttpError: 400 naming the field it cannot honour.
     """
+    if turn.cache_slot is not None and not card.has_slots:
+        raise _unsupported("cache_slot", "cache_slot: the server behind this one has no slots")
     generation = replace(
         turn.generation,
         is_stop_patient=turn.ignore_leading_stop,
@@ -160,4 +163,4 @@ def _field_of(option: str, turn: TurnRequest) -> str:
     """Return the request field an engine option came from."""
     if option == "grammar":
         return "response_format" if turn.response_format is not None else "tools"
-    return option
+    return _FIELDS.get(option, option)

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_cli import __version__
+from colibri_cli.supervisor.telemetry import UpstreamFigures
 
 if TYPE_CHECKING:
-    from colibri_cli.backends.base import Health
+    from colibri_cli.backends.base import Health, ModelCard
     from colibri_cli.gateway.services import Services
     from colibri_cli.supervisor.admission import Ticket
     from colibri_cli.supervisor.telemetry import Telemetry
@@ -53,9 +54,12 @@ async def health_view(services: Services, *, is_authorized: bool) -> dict[str, A
             "rss_gb": telemetry.rss_gb,
         },
     }
+    card = None
     if health.state == "ready":
         card = (await services.backend.models())[0]
         view |= {"family": card.family, "context_length": card.context_length}
+    if (details := upstream_view(telemetry, card)) is not None:
+        view["upstream"] = details
     if telemetry.tiers is not None:
         view["tiers"] = tiers_view(telemetry)
     if (hardware := telemetry.hardware) is not None:
@@ -69,6 +73,14 @@ async def health_view(services: Services, *, is_authorized: bool) -> dict[str, A
             "gpu": hardware.gpu,
         }
     return view
+
+
+def upstream_view(telemetry: Telemetry, card: ModelCard | None) -> dict[str, Any] | None:
+    """Return what is known of the server behind; None: the engine is ours."""
+    if card is None or "server" not in card.details:
+        return None
+    figures = telemetry.upstream or UpstreamFigures()
+    return {"server": card.details["server"], "url": card.details["url"], **asdict(figures)}
 
 
 def scheduler_view(services: Services) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """GenerationScheduler: who may generate now, who waits and who is turned away.
 
-As many requests run as the engine has slots; the rest wait in a bounded queue, in order of arrival
-and in turns between addresses. A request that demands a busy slot holds up nobody whose slot is
-free. Knows slots, addresses and times; knows neither prompts nor HTTP. Runs on one event loop and
-takes its time from it.
+As many requests run as the engine has slots; the rest wait in a bounded queue: those of a higher
+priority first, then in turns between owners (keys or addresses), then by arrival. A request
+that demands a busy slot, or whose owner runs as many as it may, holds up nobody else. Knows slots,
+owners and times; knows neither prompts nor HTTP. Runs on one event loop and takes its time from it.
 
 A request may leave the slot to the engine. Until the engine has said which one it took, no slot
 counts as certainly free: requests that demand one wait for that word. The other way round, the
@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from colibri_cli.errors import QueueFull, QueueTimeout, SchedulerClosed
+from colibri_cli.errors import QueueFull, QueueTimeout, RateLimited, SchedulerClosed
+from colibri_cli.supervisor.shares import Shares, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from colibri_cli.errors import Overloaded
 
     # (certainly free slots, whether one must be named) -> one of them, None: the engine's choice
     Pick = Callable[[tuple[int, ...], bool], int | None]
@@ -101,6 +104,7 @@ class _Waiter:
     pick: Pick | None
     arrived: float
     granted: asyncio.Future[Ticket]
+    priority: int = 0
     turn: int = 0  # round in which its address is served
     number: int = 0  # order of arrival; 0: it was not made to wait
 
@@ -125,14 +129,22 @@ class GenerationScheduler:
         capacity: Number of slots.
         max_queue: Requests that may wait; 0: only what can run at once is taken.
         queue_timeout_s: Longest wait.
+        shares: What each owner may take; None: as much as there is.
     """
 
-    def __init__(self, capacity: int, max_queue: int, queue_timeout_s: float) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        max_queue: int,
+        queue_timeout_s: float,
+        shares: Shares | None = None,
+    ) -> None:
         if capacity < 1 or max_queue < 0 or not queue_timeout_s > 0:
             raise ValueError("capacity >= 1, max_queue >= 0 and queue_timeout_s > 0 are needed")
         self.capacity = capacity
         self.max_queue = max_queue
         self.queue_timeout_s = queue_timeout_s
+        self.shares = shares or Shares()
         self.counters = AdmissionCounters()
         self._running: list[Ticket] = []
         self._waiters: list[_Waiter] = []
@@ -178,7 +190,7 @@ class GenerationScheduler:
         """Wait for a slot.
 
         Args:
-            peer: Address of the client; addresses take turns.
+            peer: Whose request it is: a key or an address; they take turns.
             slot: The only slot that will do; None: any.
             pick: Chooses among the certainly free slots; may return None to leave the choice to
                 the engine. Without it the lowest is taken.
@@ -190,12 +202,16 @@ class GenerationScheduler:
         if self._is_closed:
             raise _closed()
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(peer, slot, pick, loop.time(), loop.create_future())
+        self._check_rate(peer, loop.time())
+        priority = self.shares.of(peer).priority
+        waiter = _Waiter(peer, slot, pick, loop.time(), loop.create_future(), priority)
         if not any(self._holds_up(earlier) for earlier in self._waiters) and self._grant(waiter):
             return waiter.granted.result()
         if len(self._waiters) >= self.max_queue:
-            self.counters.rejected += 1
-            raise self._full()
+            raise self._refused(peer, self._full())
+        queued = self.shares.of(peer).queued
+        if queued is not None and self._waiters_of[peer] >= queued:
+            raise self._refused(peer, self._full_for(peer, queued))
         self._enqueue(waiter)
         timer = loop.call_at(waiter.arrived + self.queue_timeout_s, self._expire, waiter)
         try:
@@ -211,6 +227,8 @@ class GenerationScheduler:
         if self._is_closed or self._waiters:
             return None
         loop = asyncio.get_running_loop()
+        if self.shares.wait_s(peer, loop.time()) > 0:
+            return None
         waiter = _Waiter(peer, None, pick, loop.time(), loop.create_future())
         return waiter.granted.result() if self._grant(waiter) else None
 
@@ -242,8 +260,22 @@ class GenerationScheduler:
     # ---- granting ----
 
     def _holds_up(self, waiter: _Waiter) -> bool:
-        """Whether later ones must wait for this one: all but who waits for a busy slot."""
+        """Whether later ones must wait: not for who waits for its own slot or its own limit."""
+        if self._is_at_limit(waiter.peer):
+            return False
         return waiter.slot is None or not self._is_busy(waiter.slot)
+
+    def _is_at_limit(self, peer: str) -> bool:
+        limit = self.shares.of(peer).running
+        return limit is not None and self.num_running(peer) >= limit
+
+    def num_running(self, peer: str) -> int:
+        """Return how many requests of an owner run."""
+        return sum(ticket.peer == peer for ticket in self._running)
+
+    def num_waiting(self, peer: str) -> int:
+        """Return how many requests of an owner wait."""
+        return self._waiters_of[peer]
 
     def _is_busy(self, slot: int) -> bool:
         return any(ticket.slot == slot for ticket in self._running)
@@ -264,7 +296,7 @@ class GenerationScheduler:
 
     def _grant(self, waiter: _Waiter) -> bool:
         """Admit a waiter if a slot for it is free."""
-        if len(self._running) >= self.capacity:
+        if len(self._running) >= self.capacity or self._is_at_limit(waiter.peer):
             return False
         free = self._certainly_free()
         if waiter.slot is not None:
@@ -280,6 +312,9 @@ class GenerationScheduler:
         ticket.wait_s = ticket.began - waiter.arrived if waiter.number else 0.0
         self._running.append(ticket)
         self.counters.admitted += 1
+        if (usage := self.shares.usage.get(waiter.peer)) is not None:
+            usage.admitted += 1
+            usage.wait_s += ticket.wait_s
         waiter.granted.set_result(ticket)
         return True
 
@@ -330,7 +365,7 @@ class GenerationScheduler:
         waiter.turn = max(self._turn, self._last_turn.get(waiter.peer, 0)) + 1
         self._last_turn[waiter.peer] = waiter.turn
         self._waiters_of[waiter.peer] += 1
-        insort(self._waiters, waiter, key=lambda w: (w.turn, w.number))
+        insort(self._waiters, waiter, key=lambda w: (-w.priority, w.turn, w.number))
 
     def _dequeue(self, waiter: _Waiter) -> None:
         self._waiters.remove(waiter)
@@ -363,6 +398,29 @@ class GenerationScheduler:
         granted = waiter.granted
         if not granted.cancelled() and granted.exception() is None:
             granted.result().release(Outcome.ABORTED)  # admitted in the same moment
+
+    def _check_rate(self, peer: str, now: float) -> None:
+        wait = self.shares.wait_s(peer, now)
+        if wait > 0:
+            limit = self.shares.of(peer).tokens_per_minute
+            message = f"the key {peer} has used up its {limit} tokens per minute"
+            error = RateLimited(message, retry_after_s=retry_after_s(wait), hint="wait")
+            raise self._refused(peer, error)
+
+    def _refused(self, peer: str, error: Overloaded) -> Overloaded:
+        """Count a refusal."""
+        self.counters.rejected += 1
+        if (usage := self.shares.usage.get(peer)) is not None:
+            usage.refused += 1
+        return error
+
+    def _full_for(self, peer: str, limit: int) -> QueueFull:
+        return QueueFull(
+            f"{self.num_running(peer)} requests of the key {peer} run and"
+            f" {self._waiters_of[peer]} wait, its limit is {limit} waiting",
+            retry_after_s=self.retry_after_s(),
+            hint="try again later",
+        )
 
     def _full(self) -> QueueFull:
         return QueueFull(

@@ -80,6 +80,15 @@ class CrashReport:
         """Return what to do, if we know."""
         return _ADVICE.get(self.signal_name or "") if self.problem is None else None
 
+    def explain(self) -> str:
+        """Return how it ended, what to do, and its last lines."""
+        parts = [self.describe()]
+        if advice := self.advice():
+            parts.append(f" ({advice})")
+        if lines := self.stderr_lines[-SHOWN_STDERR_LINES:]:
+            parts.append("; its last lines:\n  " + "\n  ".join(lines) + "\n")
+        return "".join(parts)
+
     def to_error(self) -> EngineCrashed:
         """Return the error that requests in flight get."""
         return EngineCrashed(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PARENT_ENV: Final = "COLI_PARENT_PID"
-_SECRETS: Final = ("COLI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "OPENAI_API_KEY")
+_HUB_SECRETS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_SECRETS: Final = ("COLI_API_KEY", "COLI_UPSTREAM_API_KEY", "OPENAI_API_KEY")
 _MAX_OPEN_FILES: Final = 65_536
 _PIPE_LIMIT: Final = 1024 * 1024
 _CONFIG_LIMIT: Final = 16 * 1024 * 1024
@@ -59,9 +60,15 @@ def engine_argv(launch: EngineLaunch) -> list[str]:
     return [str(launch.engine_bin), str(_foreign_cap(launch))]
 
 
+def inherited_environment(*, for_hub: bool = False) -> dict[str, str]:
+    """Return our environment without secrets; `for_hub`: with those of the hub of models."""
+    secrets = _SECRETS if for_hub else (*_SECRETS, *_HUB_SECRETS)
+    return {name: value for name, value in os.environ.items() if name not in secrets}
+
+
 def engine_environment(launch: EngineLaunch) -> dict[str, str]:
     """Return our environment without secrets, plus what the protocol and the settings add."""
-    environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    environment = inherited_environment()
     environment.update(
         SNAP=str(launch.model_path),
         SERVE="1",
@@ -89,7 +96,7 @@ async def spawn_engine(launch: EngineLaunch) -> asyncio.subprocess.Process:
             stderr=subprocess.PIPE,
             env=engine_environment(launch),
             limit=_PIPE_LIMIT,
-            **_own_process_group(),
+            **own_process_group(),
         )
     except OSError as error:
         raise EngineStartError(
@@ -113,7 +120,8 @@ def raise_open_file_limit() -> None:
             return
 
 
-def _own_process_group() -> dict[str, Any]:
+def own_process_group() -> dict[str, Any]:
+    """Return how a process is started so that a Ctrl-C at the terminal is ours alone."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"process_group": 0}

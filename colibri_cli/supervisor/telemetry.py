@@ -29,6 +29,27 @@ PROFILE_WINDOW: Final = 120
 MOVES_WINDOW: Final = 256
 
 
+@dataclass(frozen=True, slots=True)
+class UpstreamFigures:
+    """The latest look at an upstream server; None: it does not say.
+
+    Args:
+        running: Requests that run there, ours or not.
+        waiting: Requests that wait there.
+        kv_usage: Share of its KV cache in use, 0..1.
+        decode_rate: Tokens it generates per second, all requests together.
+        prefill_rate: Prompt tokens it takes per second.
+        hit_ratio: Share of prompt tokens found in its prefix cache since its start.
+    """
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    decode_rate: float | None = None
+    prefill_rate: float | None = None
+    hit_ratio: float | None = None
+
+
 @dataclass(slots=True)
 class Telemetry:
     """Latest message of each kind; the profile keeps a window of turns, and so do the moves."""
@@ -45,6 +66,7 @@ class Telemetry:
     moves: deque[ExpertMoved] = field(default_factory=lambda: deque(maxlen=MOVES_WINDOW))
     rss_gb: float = 0.0
     hit_percent: float = 0.0
+    upstream: UpstreamFigures | None = None
 
     @property
     def profile(self) -> TurnProfile | None:

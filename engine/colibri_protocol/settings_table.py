@@ -14,6 +14,7 @@ from colibri_protocol.limits import MAX_SLOT
 from colibri_protocol.options import MAX_SEED, MAX_TOKEN_ID
 from colibri_protocol.server_settings import SERVER_ROWS
 from colibri_protocol.setting import Kind, Scope, Setting
+from colibri_protocol.upstream_settings import UPSTREAM_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -312,6 +313,7 @@ _ROWS: Final = (
     ),
     # ---- the server ----
     *SERVER_ROWS,
+    *UPSTREAM_ROWS,
     # ---- the terminal ----
     Setting(
         name="show_think",

@@ -82,9 +82,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """The model calls this function; its arguments follow."""
+    """The model calls this function; its arguments follow. `id` is the server's, if it gave one."""
 
     name: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def parse_request(
     tools, choice = _tools(values, served)
     thinking, conversation = _conversation(values, choice, served)
     options = RequestOptions(
-        max_tokens=min(values["max_tokens"], settings.max_tokens),
+        max_tokens=settings.limited(values["max_tokens"]),
         temperature=_or(values["temperature"], settings.temperature),
         top_p=_or(values["top_p"], settings.top_p),
         top_k=values["top_k"],
@@ -160,7 +160,8 @@ def _conversation(
         raise refusal("messages", "messages holds nothing to answer")
     last = messages[-1]
     continues = last.role == "assistant" and bool(last.content) and not last.tool_calls
-    thinking: Thinking = values["thinking"] or Thinking(served.settings.thinking, is_adaptive=True)
+    by_default = served.settings.thinking
+    thinking: Thinking = values["thinking"] or Thinking(by_default is True, is_adaptive=True)
     if continues and thinking.is_on:
         if not thinking.is_adaptive:
             raise refusal(
@@ -175,7 +176,7 @@ def _conversation(
     return thinking, Conversation(
         messages=messages,
         tools=template_tools(offered_tools(values["tools"], choice.tool_choice)),
-        thinking=thinking.is_on,
+        thinking=None if by_default is None and not values["thinking"] else thinking.is_on,
         effort=(output.effort or _DEFAULT_EFFORT) if thinking.is_on else None,
         continues_last=continues,
     )
@@ -215,7 +216,7 @@ def fold_instructions(conversation: Conversation) -> Conversation | None:
     return replace(conversation, messages=tuple(turns)) if is_changed else None
 
 
-def _or(value: float | None, default: float) -> float:
+def _or(value: float | None, default: float | None) -> float | None:
     return default if value is None else value
 
 

@@ -144,8 +144,8 @@ def _choice(index: int, choice: WholeChoice, render: OpenAIRender) -> dict[str, 
     }
 
 
-def _thinking(values: Mapping[str, Any], settings: ServeSettings) -> tuple[bool, str | None]:
-    """Return whether to reason and at which level; None is the format's own default level."""
+def _thinking(values: Mapping[str, Any], settings: ServeSettings) -> tuple[bool | None, str | None]:
+    """Return whether to reason and at which level; None leaves it to format or server."""
     switch, effort = values["enable_thinking"], values["reasoning_effort"]
     level = None if effort == "none" else effort
     if switch is None:

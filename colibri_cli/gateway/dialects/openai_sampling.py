@@ -69,10 +69,9 @@ def generation_of(
     values: Mapping[str, Any], settings: ServeSettings, num_logprobs: int | None
 ) -> Generation:
     """Return how to generate, from the checked fields of a body."""
-    limit = values["max_completion_tokens"] or values["max_tokens"] or settings.max_tokens
     seed, top_k = values["seed"], values["top_k"]
     options = RequestOptions(
-        max_tokens=min(limit, settings.max_tokens),
+        max_tokens=settings.limited(values["max_completion_tokens"] or values["max_tokens"]),
         temperature=_or(values["temperature"], settings.temperature),
         top_p=_or(values["top_p"], settings.top_p),
         top_k=None if top_k is None else max(top_k, 0),
@@ -123,5 +122,5 @@ def check_stream_options(values: Mapping[str, Any]) -> None:
         raise refusal("stream_options", "stream_options is only allowed with stream: true")
 
 
-def _or(value: float | None, default: float) -> float:
+def _or(value: float | None, default: float | None) -> float | None:
     return default if value is None else value

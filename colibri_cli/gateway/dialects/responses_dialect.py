@@ -171,7 +171,7 @@ def _options(values: Mapping[str, Any], served: Served, num_logprobs: int | None
     settings = served.settings
     temperature, top_p = values["temperature"], values["top_p"]
     return RequestOptions(
-        max_tokens=min(values["max_output_tokens"] or settings.max_tokens, settings.max_tokens),
+        max_tokens=settings.limited(values["max_output_tokens"]),
         temperature=settings.temperature if temperature is None else temperature,
         top_p=settings.top_p if top_p is None else top_p,
         logprobs=num_logprobs,

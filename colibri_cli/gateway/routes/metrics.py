@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from colibri_cli.gateway.services import Services
 
 _STATUS_PREFIX = "status_"
+_UPSTREAM = {
+    "running": "Requests that run on the server behind.",
+    "waiting": "Requests that wait there.",
+    "kv_usage": "Share of its KV cache in use.",
+    "decode_rate": "Tokens it generates per second.",
+    "prefill_rate": "Prompt tokens it takes per second.",
+    "hit_ratio": "Share of prompt tokens found in its prefix cache.",
+}
 
 
 async def get_metrics(services: Services, request: Request) -> AnyResponse:
@@ -21,6 +29,7 @@ async def get_metrics(services: Services, request: Request) -> AnyResponse:
     del request
     page = MetricsText()
     _scheduler(page, services)
+    _keys(page, services)
     _turns(page, services)
     await _engine(page, services)
     _http(page, services)
@@ -36,6 +45,31 @@ def _scheduler(page: MetricsText, services: Services) -> None:
     counts: dict[str, Any] = asdict(scheduler.counters)
     page.counter("requests_admitted_total", "Requests that got a slot.", counts.pop("admitted"))
     page.family("requests_total", "Requests by how they ended.", "counter", counts, "outcome")
+
+
+def _keys(page: MetricsText, services: Services) -> None:
+    scheduler = services.scheduler
+    usage = scheduler.shares.usage
+    if not usage:
+        return
+
+    def gauge(name: str, text: str, values: dict[str, int]) -> None:
+        page.family(f"key_{name}", text, "gauge", values, "key")
+
+    def counter(name: str, text: str, values: dict[str, float]) -> None:
+        page.family(f"key_{name}_total", text, "counter", values, "key")
+
+    gauge("running", "Requests that run, by key.", {n: scheduler.num_running(n) for n in usage})
+    gauge("waiting", "Requests that wait, by key.", {n: scheduler.num_waiting(n) for n in usage})
+    counter(
+        "requests", "Requests that got a slot, by key.", {n: u.admitted for n, u in usage.items()}
+    )
+    counter("refused", "Requests refused, by key.", {n: u.refused for n, u in usage.items()})
+    counter(
+        "tokens", "Tokens of prompts and answers, by key.", {n: u.tokens for n, u in usage.items()}
+    )
+    waits = {name: used.wait_s for name, used in usage.items()}
+    counter("queue_wait_seconds", "Time spent waiting, by key.", waits)
 
 
 def _turns(page: MetricsText, services: Services) -> None:
@@ -63,6 +97,10 @@ async def _engine(page: MetricsText, services: Services) -> None:
     page.gauge(
         "expert_hit_ratio", "Experts found in memory, last answer.", telemetry.hit_percent / 100
     )
+    if telemetry.upstream is not None:
+        for name, value in asdict(telemetry.upstream).items():
+            if value is not None:
+                page.gauge(f"upstream_{name}", _UPSTREAM[name], value)
     if (tiers := telemetry.tiers) is not None:
         counts = {"vram": tiers.vram, "ram": tiers.ram, "disk": tiers.disk}
         page.family("experts", "Experts per tier.", "gauge", counts, "tier")

@@ -84,8 +84,9 @@ def _openai_model(name: str, services: Services, context: int | None) -> dict[st
     }
     if context is not None:
         model |= {"context_window": context, "max_model_len": context}
+    if settings.max_tokens is not None:
+        model["max_output_tokens"] = settings.max_tokens
     return model | {
-        "max_output_tokens": settings.max_tokens,
         "aliases": [other for other in (settings.model_id, *settings.aliases) if other != name],
     }
 
@@ -100,7 +101,7 @@ def _anthropic_model(name: str, services: Services, context: int | None) -> dict
     }
     if context is not None:
         model["max_input_tokens"] = context
-    return model | {"max_tokens": settings.max_tokens}
+    return model if settings.max_tokens is None else model | {"max_tokens": settings.max_tokens}
 
 
 ROUTES = (
