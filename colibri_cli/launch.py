@@ -122,7 +122,7 @@ def serve(
 
 def _check(settings: ResolvedSettings) -> None:
     """Refuse what cannot be meant before anything is started."""
-    from colibri_cli.backends.upstream_opening import check_fit
+    from colibri_cli.backends.upstreams.opening import check_fit
 
     check_fit(settings)
     if settings.text("model") is None and settings.text("upstream") is None:
@@ -206,7 +206,7 @@ def _backend_maker(
     settings: ResolvedSettings,
 ) -> "Callable[[Callable[[EngineState], None]], ServableBackend]":
     from colibri_cli.backends.opening import native_backend
-    from colibri_cli.backends.upstream_opening import is_served_elsewhere, served_upstream
+    from colibri_cli.backends.upstreams.opening import is_served_elsewhere, served_upstream
     from colibri_cli.supervisor.spawn import engine_family
 
     def make(on_state: "Callable[[EngineState], None]") -> "ServableBackend":
@@ -234,7 +234,7 @@ def _backend_maker(
 def _serve_settings(
     settings: ResolvedSettings, dashboard: Path | None, key_names: tuple[str, ...]
 ) -> "ServeSettings":
-    from colibri_cli.backends.upstream_opening import is_served_elsewhere
+    from colibri_cli.backends.upstreams.opening import is_served_elsewhere
     from colibri_cli.gateway.services import ServeSettings
     from colibri_cli.supervisor.shares import parse_shares
 
@@ -271,7 +271,7 @@ def _thinking(settings: ResolvedSettings, *, is_ours: bool) -> bool | None:
 
 def _num_places(settings: ResolvedSettings) -> int:
     """Return how many requests run at once."""
-    from colibri_cli.backends.upstream_opening import is_served_elsewhere
+    from colibri_cli.backends.upstreams.opening import is_served_elsewhere
 
     name = "concurrency" if is_served_elsewhere(settings) else "kv_slots"
     return settings.integer(name) or 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from colibri_cli.backends.upstream import UpstreamBackend
+from colibri_cli.backends.upstreams.backend import UpstreamBackend
 from colibri_cli.errors import ServerRefused, ServerUnreachable, UsageError
 from colibri_cli.model_store.store import locate_model
 from colibri_protocol.errors import ColibriError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from colibri_cli.backends.upstream import UpstreamBackend
+from colibri_cli.backends.upstreams.backend import UpstreamBackend
 from colibri_cli.errors import UsageError
 from colibri_cli.gateway.views import experts_view, profile_view, tiers_view
 

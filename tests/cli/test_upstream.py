@@ -16,7 +16,7 @@ from colibri_cli.backends.base import (
     ReasoningDelta,
     TextDelta,
 )
-from colibri_cli.backends.upstream import UpstreamBackend
+from colibri_cli.backends.upstreams.backend import UpstreamBackend
 from colibri_cli.chat_formats.base import ChatMessage, Conversation
 from colibri_cli.errors import CapabilityMissing, ServerRefused, ServerUnreachable
 from colibri_protocol.messages import RequestOptions

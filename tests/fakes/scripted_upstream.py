@@ -292,8 +292,9 @@ def _call(name: str, arguments: str) -> list[dict[str, Any]]:
     }
     half = len(arguments) // 2
     rest = [arguments[:half], arguments[half:]]
-    pieces = [first, *[{"function": {"arguments": text}} for text in rest]]
-    return [_chunk(tool_calls=[{"index": 0} | piece]) for piece in pieces]
+    pieces: list[dict[str, object]] = [first]
+    pieces += [{"function": {"arguments": text}} for text in rest]
+    return [_chunk(tool_calls=[{"index": 0, **piece}]) for piece in pieces]
 
 
 def _finished(reason: str, num_tokens: int) -> dict[str, Any]:

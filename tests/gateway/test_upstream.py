@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from colibri_cli.backends.upstream_kinds import KINDS
-from colibri_cli.backends.upstream_served import UpstreamTarget
+from colibri_cli.backends.upstreams.kinds import KINDS
+from colibri_cli.backends.upstreams.served import UpstreamTarget
 from colibri_cli.errors import ServerRefused, UsageError
 from colibri_cli.gateway.auth import ApiKeys
 from colibri_cli.supervisor.shares import parse_shares

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from colibri_cli.backends.upstream_opening import vllm_launch
-from colibri_cli.backends.vllm_server import ServedVllm, VllmLaunch
+from colibri_cli.backends.upstreams.opening import vllm_launch
+from colibri_cli.backends.upstreams.vllm import ServedVllm, VllmLaunch
 from colibri_cli.errors import EngineCrashed, EngineStartError, UsageError
 from colibri_cli.supervisor.lifecycle import RestartPolicy
 from colibri_protocol.settings import resolve

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from colibri_cli.backends.upstream_served import ServedUpstream, UpstreamTarget
+from colibri_cli.backends.upstreams.served import ServedUpstream, UpstreamTarget
 from colibri_cli.gateway.auth import ApiKeys
 from colibri_cli.gateway.listeners import TcpAddress
 from colibri_cli.gateway.server import ServerOptions

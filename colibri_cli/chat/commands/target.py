@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from colibri_cli.backends.upstream import UpstreamBackend
+from colibri_cli.backends.upstreams.backend import UpstreamBackend
 from colibri_cli.chat.command import Candidate, ChatCommand
 from colibri_cli.errors import UsageError
 from colibri_protocol.limits import MAX_SLOT

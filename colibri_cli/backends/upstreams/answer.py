@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from colibri_cli.backends import base
-from colibri_cli.backends.upstream_calls import CallPieces
-from colibri_cli.backends.upstream_errors import error_of_body, error_of_response, lost, no_answer
-from colibri_cli.backends.upstream_logprobs import logprobs_of
+from colibri_cli.backends.upstreams.calls import CallPieces
+from colibri_cli.backends.upstreams.errors import error_of_body, error_of_response, lost, no_answer
+from colibri_cli.backends.upstreams.logprobs import logprobs_of
 from colibri_cli.errors import ServerRefused
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ class UpstreamAnswer:
         if self._is_interrupted():
             return
         reading = self._reading = asyncio.ensure_future(self._read())
-        await asyncio.wait({reading, self._interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        waits: set[asyncio.Future[Any]] = {reading, self._interrupted}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if self._is_interrupted():
             return
         self._reading = None

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from colibri_cli.backends.base import Answer, Generation, Health, ModelCard
-from colibri_cli.backends.upstream_answer import UpstreamAnswer
-from colibri_cli.backends.upstream_body import chat_body, messages_of, text_body
-from colibri_cli.backends.upstream_errors import error_of_response, lost
-from colibri_cli.backends.upstream_kinds import COLI, LLAMA, OPENAI, UpstreamKind, kind_of_owner
+from colibri_cli.backends.upstreams.answer import UpstreamAnswer
+from colibri_cli.backends.upstreams.body import chat_body, messages_of, text_body
+from colibri_cli.backends.upstreams.errors import error_of_response, lost
+from colibri_cli.backends.upstreams.kinds import COLI, LLAMA, OPENAI, UpstreamKind, kind_of_owner
 from colibri_cli.errors import CapabilityMissing, ServerUnreachable, UsageError
 from colibri_cli.supervisor.telemetry import Telemetry
 from colibri_protocol.messages import TierCounts, Word

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from colibri_cli.backends.base import Health
-from colibri_cli.backends.upstream import UpstreamBackend
-from colibri_cli.backends.upstream_metrics import MetricsReader
+from colibri_cli.backends.upstreams.backend import UpstreamBackend
+from colibri_cli.backends.upstreams.metrics import MetricsReader
 from colibri_cli.errors import EngineNotReady, ServerRefused, ServerUnreachable, UsageError
 from colibri_cli.supervisor.lifecycle import EngineState
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from colibri_cli.backends.base import ModelCard
-    from colibri_cli.backends.upstream_kinds import UpstreamKind
+    from colibri_cli.backends.upstreams.kinds import UpstreamKind
     from colibri_protocol.errors import ColibriError
 
 logger = logging.getLogger(__name__)

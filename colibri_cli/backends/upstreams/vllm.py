@@ -18,8 +18,8 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from colibri_cli.backends.upstream_kinds import VLLM
-from colibri_cli.backends.upstream_served import ServedUpstream, UpstreamTarget
+from colibri_cli.backends.upstreams.kinds import VLLM
+from colibri_cli.backends.upstreams.served import ServedUpstream, UpstreamTarget
 from colibri_cli.errors import EngineStartError
 from colibri_cli.supervisor.crash_report import CrashReport, StderrTail
 from colibri_cli.supervisor.lifecycle import EngineState, RestartPolicy

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from colibri_cli.backends.upstream_kinds import KINDS
-from colibri_cli.backends.upstream_served import ServedUpstream, UpstreamTarget
-from colibri_cli.backends.vllm_server import ServedVllm, VllmLaunch
+from colibri_cli.backends.upstreams.kinds import KINDS
+from colibri_cli.backends.upstreams.served import ServedUpstream, UpstreamTarget
+from colibri_cli.backends.upstreams.vllm import ServedVllm, VllmLaunch
 from colibri_cli.errors import ModelNotGiven, UsageError
 from colibri_cli.model_store.store import locate_model
 from colibri_protocol.errors import ColibriError
 from colibri_protocol.setting import Scope
-from colibri_protocol.settings import SETTINGS, OriginKind
+from colibri_protocol.settings import OriginKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +48,12 @@ def check_fit(settings: ResolvedSettings) -> None:
         raise UsageError("--upstream and --engine vllm exclude each other", hint="leave one out")
     unfit: list[str] = []
     if upstream is not None:
-        unfit += [*_engine_settings(), *_OF_ENGINES, *_OF_VLLM]
+        unfit += [*_engine_settings(settings), *_OF_ENGINES, *_OF_VLLM]
         whom = "--upstream"
     elif _is_vllm(settings):
-        unfit += [n for n in (*_engine_settings(), *_OF_ENGINES) if n not in {"ctx", "engine_bin"}]
+        unfit += [
+            n for n in (*_engine_settings(settings), *_OF_ENGINES) if n not in {"ctx", "engine_bin"}
+        ]
         whom = "--engine vllm"
     else:
         unfit += [*_OF_UPSTREAMS, *_OF_VLLM]
@@ -170,9 +172,9 @@ def _is_vllm(settings: ResolvedSettings) -> bool:
     return settings.text("engine_kind") == VLLM_ENGINE
 
 
-def _engine_settings() -> list[str]:
+def _engine_settings(settings: ResolvedSettings) -> list[str]:
     return [
-        row.name
-        for row in SETTINGS.values()
-        if row.scope is not Scope.CLI and row.name not in _EVERYWHERE
+        name
+        for name in settings
+        if settings[name].setting.scope is Scope.BOTH and name not in _EVERYWHERE
     ]

@@ -10,7 +10,7 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from colibri_cli.backends.upstream_kinds import COLI
+from colibri_cli.backends.upstreams.kinds import COLI
 from colibri_cli.errors import CapabilityMissing
 from colibri_protocol.messages import RequestOptions
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from colibri_cli.backends.base import Generation, ToolUse
-    from colibri_cli.backends.upstream_kinds import UpstreamKind
+    from colibri_cli.backends.upstreams.kinds import UpstreamKind
     from colibri_cli.chat_formats.base import ChatMessage, Conversation
 
 _STANDARD: Final = (

@@ -14,7 +14,7 @@ from colibri_cli.supervisor.telemetry import UpstreamFigures
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from colibri_cli.backends.upstream_kinds import MetricNames
+    from colibri_cli.backends.upstreams.kinds import MetricNames
 
 
 class MetricsReader:

@@ -1,0 +1,1 @@
+"""Another server of the OpenAI API as the source of answers."""
