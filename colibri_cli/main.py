@@ -56,7 +56,7 @@ def _run(arguments: list[str]) -> int:
     from colibri_protocol.errors import ColibriError
 
     try:
-        if arguments in ([], ["-h"], ["--help"]):
+        if arguments in (["-h"], ["--help"]):  # nothing at all may be a shell that completes
             from colibri_cli.help_page import page
 
             sys.stdout.write(page())

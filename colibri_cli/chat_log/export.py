@@ -37,16 +37,6 @@ def as_json(conversation: LoggedConversation, turns: Sequence[LoggedTurn]) -> st
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
-def as_html(documents: Sequence[str]) -> str:
-    """Return Markdown documents as one HTML page; markup in them is text."""
-    from markdown_it import MarkdownIt
-
-    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parts = [f"<article>\n{reader.render(document)}</article>" for document in documents]
-    head = '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>coli logs</title>'
-    return "\n".join([head, *parts, "</html>"]) + "\n"
-
-
 def fenced(name: str, text: str) -> str:
     """Return a file as a fenced block under its name; the fence is longer than any in the file."""
     longest = max((len(mark) for mark in _FENCES.findall(text)), default=2)

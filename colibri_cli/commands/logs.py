@@ -219,7 +219,8 @@ def export_command(options: ExportOptions) -> None:
         raise UsageError(
             f"--format: {options.format!r} is none of {', '.join(_FORMATS)}", hint="see --help"
         )
-    from colibri_cli.chat_log.export import as_html, as_json, as_markdown
+    from colibri_cli.chat_log.export import as_json, as_markdown
+    from colibri_cli.terminal.html_page import as_html
 
     with _log() as log:
         wanted = [log.find(part) for part in options.ids or ()] or log.conversations()[::-1]
