@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colibri_cli.errors import ModelNotGiven, UsageError
+from colibri_cli.model_store.store import locate_model
 from colibri_cli.options import EngineOptions, OutputOptions, setting
+from colibri_cli.paths import atlas_file
 from colibri_cli.settings import color_choice, is_dumb_terminal, prepare
 from colibri_protocol.errors import SettingsError
 from colibri_protocol.settings import ResolvedSettings
@@ -38,6 +40,7 @@ _NETWORK = "Network"
 _ACCESS = "Access"
 _QUEUE = "Requests"
 _LOGS = "Logs"
+_PAGE = "Dashboard"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,7 @@ class ServeOptions(EngineOptions, OutputOptions):
     access_log: Annotated[bool | None, setting("access_log", _LOGS)] = None
     log_format: Annotated[str | None, setting("log_format", _LOGS)] = None
     log_file: Annotated[str | None, setting("log_file", _LOGS)] = None
+    atlas: Annotated[str | None, setting("atlas", _PAGE)] = None
     plain: Annotated[
         bool,
         typer.Option(
@@ -255,6 +259,7 @@ def _serve_settings(
         shares=parse_shares(settings.text("key_limits"), key_names),
         created=int(time.time()),
         dashboard=dashboard,
+        atlas=_atlas(settings, is_ours=is_ours),
     )
 
 
@@ -275,6 +280,26 @@ def _num_places(settings: ResolvedSettings) -> int:
 
     name = "concurrency" if is_served_elsewhere(settings) else "kv_slots"
     return settings.integer(name) or 1
+
+
+def _atlas(settings: ResolvedSettings, *, is_ours: bool) -> Path | None:
+    """Return the named file, which must exist, or where the model's own would be.
+
+    Raises:
+        SettingsError: the named one is no file.
+    """
+    named, model = settings.text("atlas"), settings.text("model")
+    if named is None:
+        return atlas_file(locate_model(model)[1]) if is_ours and model is not None else None
+    path = Path(named).expanduser()
+    if not path.is_file():
+        raise SettingsError(
+            f"there is no file {path}",
+            setting="atlas",
+            source="--atlas",
+            hint="make one: coli atlas sweep, then coli atlas analyze",
+        )
+    return path
 
 
 def _server_options(options: ServeOptions, settings: ResolvedSettings) -> "ServerOptions":

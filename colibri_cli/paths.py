@@ -80,3 +80,8 @@ def chat_history_file() -> Path:
 def chat_log_file() -> Path:
     """Return the file of the log of conversations."""
     return data_dir() / "logs.db"
+
+
+def atlas_file(model_name: str) -> Path:
+    """Return what `coli atlas` measured of a model, in the form the dashboard reads."""
+    return data_dir() / "atlas" / model_name / "experts.json"

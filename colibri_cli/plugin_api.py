@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from colibri_cli.chat.command import Candidate, Chat, ChatCommand
 from colibri_cli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, ModelNotGiven, UsageError
 from colibri_cli.hookspecs import hookimpl
 from colibri_cli.model_store.store import exclusive, locate_model
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
+from colibri_cli.paths import atlas_file
+from colibri_cli.plugin_engine import LocalEngine, local_engine
 from colibri_cli.plugin_types import (
     API_VERSION,
     CheckContext,
@@ -30,7 +32,9 @@ from colibri_protocol.errors import ColibriError
 from colibri_protocol.settings import ResolvedSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
+
+Result = TypeVar("Result")
 
 __all__ = [
     "API_VERSION",
@@ -47,6 +51,7 @@ __all__ = [
     "DoctorCheck",
     "EngineOptions",
     "JsonOptions",
+    "LocalEngine",
     "ModelNotGiven",
     "OutputOptions",
     "RegisterChatCommand",
@@ -59,12 +64,15 @@ __all__ = [
     "RouteRequest",
     "TelemetrySink",
     "UsageError",
+    "atlas_file",
     "effective_settings",
     "exclusive",
     "hookimpl",
+    "local_engine",
     "locate_model",
     "prepare",
     "progress",
+    "run_async",
     "show_table",
     "takes",
 ]
@@ -84,3 +92,14 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
     with byte_meters() as meters:
         yield lambda what, done, total: meters.update(what, what, done, total)
+
+
+def run_async(body: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine to its end and return the result; Ctrl-C and SIGTERM cancel it.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+    """
+    from colibri_cli.runtime import run_async as run
+
+    return run(body)

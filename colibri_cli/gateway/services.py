@@ -38,6 +38,7 @@ class ServeSettings:
         shares: What each key may take.
         created: Unix seconds of the server's start.
         dashboard: Directory of the built page, or None.
+        atlas: File with the topics of the experts; it need not exist. Or None.
     """
 
     model_id: str
@@ -55,6 +56,7 @@ class ServeSettings:
     shares: Shares = field(default_factory=Shares)
     created: int = 0
     dashboard: Path | None = None
+    atlas: Path | None = None
 
     def limited(self, wanted: int | None) -> int | None:
         """Return the tokens an answer may have, of those a request wants; None: no limit here."""

@@ -220,6 +220,7 @@ def _description(checkpoint: Checkpoint, config: EngineConfig, model: Model) -> 
         "num_layers": model.config.num_layers,
         "num_experts": model.config.num_experts,
         "num_experts_per_token": model.config.num_experts_per_token,
+        "mixture_layers": model.mixture_layers,
         "vocab_size": model.config.vocab_size,
         "num_slots": config.num_slots,
         "numerics": config.numerics,

@@ -166,6 +166,7 @@ class Telemetry:
             "timers_s": self.timers(),
             "rss_bytes": machine.resident_bytes(),
             "expert_selections": 0 if counts is None else int(counts.sum()),
+            "routing_counts": [] if counts is None else counts.tolist(),
             "experts": None if self._tiers is None else self._tiers.report(),
         }
 

@@ -102,6 +102,15 @@ SERVER_ROWS: Final = (
         help="Let other machines use the server although it has no API key.",
     ),
     Setting(
+        name="atlas",
+        kind=Kind.PATH,
+        scope=Scope.CLI,
+        env=("COLI_ATLAS",),
+        flags=("--atlas",),
+        default_text="what `coli atlas` made for the model",
+        help="File that tells the dashboard which topics each expert prefers.",
+    ),
+    Setting(
         name="max_queue",
         kind=Kind.INTEGER,
         scope=Scope.CLI,

@@ -46,6 +46,7 @@ def test_the_model_is_described(model_dir: Path) -> None:
     expected = {
         "id": "tiny", "family": "llama", "context_length": 99, "train_context_length": 256,
         "num_layers": 2, "num_experts": 0, "num_experts_per_token": 0, "num_slots": 3,
+        "mixture_layers": [],
         "numerics": "default", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>",
     }  # fmt: skip
     assert {name: info[name] for name in expected} == expected

@@ -1,4 +1,4 @@
-"""GET / and every path without a route of its own: the files of the built page."""
+"""GET / and every path without a route of its own: the files of the built page, and its atlas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.gateway.http_types import Access, HttpError, Response, Route
-from colibri_cli.gateway.static_files import SAFE_HEADERS, find_file, send_file
+from colibri_cli.gateway.static_files import SAFE_HEADERS, StaticFile, find_file, send_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from colibri_cli.gateway.http_types import AnyResponse, Request
     from colibri_cli.gateway.services import Services
 
+ATLAS: Final = "experts.json"
 _EXCLUDED: Final = ("/v1/", "/plugins/")  # a misspelled path there is an error, never a page
 _HOW_TO_BUILD: Final = (
     "the dashboard is not built; build it with `make web` and start again."
@@ -40,14 +41,30 @@ async def get_page(services: Services, request: Request) -> AnyResponse:
     return response
 
 
+async def get_atlas(services: Services, request: Request) -> AnyResponse:
+    """Return what was measured of the model's experts, else the file of the page, if any."""
+    atlas, root = services.settings.atlas, services.settings.dashboard
+    response = None
+    if atlas is not None:
+        response = await asyncio.to_thread(_send, StaticFile(atlas, ATLAS), request)
+    if response is None and root is not None:
+        response = await asyncio.to_thread(_file, root, request)
+    if response is None:
+        message = "nobody measured this model's experts: `coli atlas sweep`, then `analyze`"
+        raise HttpError(404, message, code="not_found")
+    return response
+
+
 def _file(root: Path, request: Request) -> Response | None:
     file = find_file(root, request.path.removeprefix("/"))
-    if file is None:
-        return None
+    return None if file is None else _send(file, request)
+
+
+def _send(file: StaticFile, request: Request) -> Response | None:
     try:
         return send_file(file, request.headers)
     except OSError:
-        return None  # gone or unreadable since it was found
+        return None  # not there, or gone or unreadable since it was found
 
 
 def _not_built(request: Request) -> Response:
@@ -69,5 +86,6 @@ def _nothing_here(request: Request) -> HttpError:
 
 ROUTES = (
     Route("GET", "/", get_page, Access.OPEN),
+    Route("GET", f"/{ATLAS}", get_atlas, Access.OPEN),
     Route("GET", "/{path}", get_page, Access.OPEN),
 )

@@ -77,6 +77,10 @@ class Model(Protocol):
     def routing_counts(self) -> npt.NDArray[np.int64] | None:
         """(mixture layers, experts) selections so far; None for a dense model."""
 
+    @property
+    def mixture_layers(self) -> list[int]:
+        """The layer of each row of `routing_counts`, ascending; a draft layer is none of them."""
+
     def uncount(self, rows: Sequence[int]) -> None:
         """Take rows of the last step out of `routing_counts`: their tokens never were."""
 

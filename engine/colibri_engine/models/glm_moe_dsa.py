@@ -370,6 +370,11 @@ class Model:
         rows = [layer.mixture.counts for layer in self._layers if layer.mixture is not None]
         return np.array(rows, np.int64).reshape(len(rows), self.config.num_experts)
 
+    @property
+    def mixture_layers(self) -> list[int]:
+        """The layer of each row of `routing_counts`."""
+        return [i for i, layer in enumerate(self._layers) if layer.mixture is not None]
+
     def uncount(self, rows: Sequence[int]) -> None:
         """Take rows of the last step out of the counts; see `models.base.Model.uncount`."""
         for layer in self._layers:

@@ -229,6 +229,11 @@ class Model:
         """(layers, experts) selections so far."""
         return np.array([layer.mixture.counts for layer in self._layers], np.int64)
 
+    @property
+    def mixture_layers(self) -> list[int]:
+        """The layer of each row of `routing_counts`: all have one."""
+        return list(range(len(self._layers)))
+
     def uncount(self, rows: Sequence[int]) -> None:
         """Take rows of the last step out of the counts; see `models.base.Model.uncount`."""
         for layer in self._layers:

@@ -139,6 +139,11 @@ class Model:
         """A dense model routes nothing."""
         return
 
+    @property
+    def mixture_layers(self) -> list[int]:
+        """None: no layer has experts."""
+        return []
+
     def uncount(self, rows: Sequence[int]) -> None:
         """A dense model counts nothing."""
 

@@ -19,7 +19,7 @@ from tests.gateway.routes.gateway_rig import SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from colibri_cli.gateway.http_types import AnyResponse, Request
+    from colibri_cli.gateway.http_types import AnyResponse, Request, Route
     from colibri_cli.gateway.services import Services
 
 INDEX = b"<!doctype html><title>coli</title>"
@@ -49,13 +49,19 @@ def page(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(root: Path | None, keys: ApiKeys | None = None) -> Iterator[RunningServer]:
-    services = cast("Services", SimpleNamespace(settings=replace(SETTINGS, dashboard=root)))
+def serving(
+    root: Path | None, keys: ApiKeys | None = None, atlas: Path | None = None
+) -> Iterator[RunningServer]:
+    settings = replace(SETTINGS, dashboard=root, atlas=atlas)
+    services = cast("Services", SimpleNamespace(settings=settings))
 
-    async def handler(_: Services, request: Request) -> AnyResponse:
-        return await dashboard.get_page(services, request)
+    def bound(route: Route) -> Route:
+        async def handler(_: Services, request: Request) -> AnyResponse:
+            return await route.handler(services, request)
 
-    routes = tuple(replace(route, handler=handler) for route in dashboard.ROUTES)
+        return replace(route, handler=handler)
+
+    routes = tuple(map(bound, dashboard.ROUTES))
     with RunningServer(routes=routes, keys=keys or ApiKeys()) as server:
         yield server
 
@@ -85,6 +91,23 @@ def test_files_with_their_types(page: Path) -> None:
         assert data.headers["cache-control"] == "no-cache"
         blob = server.ask(get("/blob"))
         assert blob.headers["content-type"] == "application/octet-stream"
+
+
+def test_the_atlas_of_the_model_goes_before_that_of_the_page(page: Path, tmp_path: Path) -> None:
+    atlas = tmp_path / "experts.json"
+    with serving(page, atlas=atlas) as server:
+        assert server.ask(get("/experts.json")).body == b"[]"
+        atlas.write_text('{"categories": []}')  # measured while the server runs
+        answer = server.ask(get("/experts.json"))
+        assert (answer.status, answer.body) == (200, b'{"categories": []}')
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["cache-control"] == "no-cache"
+    with serving(None, atlas=atlas) as server:
+        assert server.ask(get("/experts.json")).body == b'{"categories": []}'
+    with serving(None) as server:
+        answer = server.ask(get("/experts.json"))
+        assert answer.status == 404
+        assert b"coli atlas sweep" in answer.body
 
 
 def test_head_is_get_without_the_body(page: Path) -> None:
