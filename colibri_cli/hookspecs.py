@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     import typer
 
     from colibri_cli.plugin_types import (
+        RegisterBenchTask,
         RegisterChatCommand,
         RegisterCheck,
+        RegisterConverter,
+        RegisterEngineModule,
+        RegisterModelSource,
         RegisterRoute,
         RegisterSetting,
         RegisterSink,
+        RegisterTemplateLoader,
+        RegisterView,
     )
 
 PROJECT = "colibri"
@@ -60,3 +66,38 @@ def register_routes(register: RegisterRoute) -> None:
 @hookspec
 def register_telemetry_sinks(register: RegisterSink) -> None:
     """Take the figures of a running `coli serve`."""
+
+
+@hookspec
+def register_bench_tasks(register: RegisterBenchTask) -> None:
+    """Add tasks to `coli bench quality`."""
+
+
+@hookspec
+def register_model_sources(register: RegisterModelSource) -> None:
+    """Add places that `coli pull SCHEME:WHAT` fetches models from."""
+
+
+@hookspec
+def register_converters(register: RegisterConverter) -> None:
+    """Add kinds of checkpoints that `coli convert SCHEME:WHAT` can read."""
+
+
+@hookspec
+def register_template_loaders(register: RegisterTemplateLoader) -> None:
+    """Add places that `-t SCHEME:NAME` finds prompt templates in."""
+
+
+@hookspec
+def register_views(register: RegisterView) -> None:
+    """Add parts to the picture of `coli top`."""
+
+
+@hookspec
+def register_model_architectures(register: RegisterEngineModule) -> None:
+    """Add architectures that the engine can run."""
+
+
+@hookspec
+def register_quant_formats(register: RegisterEngineModule) -> None:
+    """Add number formats that the engine can read."""

@@ -52,9 +52,10 @@ def _run(arguments: list[str]) -> int:
     from typer import TyperException
 
     from colibri_cli.errors import EXIT_USAGE, UsageError, outcome_of
-    from colibri_cli.settings import wants_traceback
+    from colibri_cli.settings import use_strict_plugins, wants_traceback
     from colibri_protocol.errors import ColibriError
 
+    use_strict_plugins(arguments)
     try:
         if arguments in (["-h"], ["--help"]):  # nothing at all may be a shell that completes
             from colibri_cli.help_page import page

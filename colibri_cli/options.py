@@ -134,6 +134,16 @@ class OutputOptions:
             "--debug", help=help_of(SETTINGS["debug"]), metavar="", rich_help_panel=_OUTPUT
         ),
     ] = False
+    strict_plugins: Annotated[
+        bool,
+        typer.Option(
+            "--strict-plugins",
+            help="End with an error where a plugin is broken, instead of leaving it out."
+            " Variable: COLI_STRICT_PLUGINS.",
+            metavar="",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
     config: Annotated[
         str | None,
         typer.Option(

@@ -77,6 +77,7 @@ class Plugins:
     """All plugins, and how to ask those that were loaded."""
 
     manager: pluggy.PluginManager
+    is_strict: bool = False
     states: list[PluginState] = field(default_factory=list)
 
     def each(self, hook: str) -> Iterator[tuple[PluginState, Callable[..., Any]]]:
@@ -87,11 +88,21 @@ class Plugins:
                 yield state, partial(self._call, state, plugin, hook)
 
     def discard(self, state: PluginState, problem: str) -> None:
-        """Leave a plugin out from now on, and say so."""
+        """Leave a plugin out from now on, and say so.
+
+        Raises:
+            PluginError: a broken plugin is to end the command.
+        """
         state.state, state.problem = "broken", " ".join(problem.split())[:_MAX_PROBLEM]
         if self.manager.has_plugin(state.source.name):
             self.manager.unregister(name=state.source.name)
         label = f"{state.source.name} {state.source.version}".strip()
+        if self.is_strict:
+            raise PluginError(
+                f"the plugin {label} is broken: {state.problem}",
+                plugin=state.source.name,
+                hint=f"repair it, or `coli plugins disable {state.source.name}`",
+            )
         sys.stderr.write(f"coli: the plugin {label} is broken and left out: {state.problem}\n")
 
     def _call(self, state: PluginState, plugin: object, hook: str, **given: object) -> bool:
@@ -112,9 +123,12 @@ class Plugins:
 @cache
 def load_plugins() -> Plugins:
     """Load all plugins that are enabled, once per process."""
-    plugins = Plugins(pluggy.PluginManager(hookspecs.PROJECT))
-    plugins.manager.add_hookspecs(hookspecs)
     choice = plugin_choice()
+    plugins = Plugins(pluggy.PluginManager(hookspecs.PROJECT), choice.is_strict)
+    plugins.manager.add_hookspecs(hookspecs)
+    if choice.is_traced:
+        plugins.manager.trace.root.setwriter(sys.stderr.write)
+        plugins.manager.enable_tracing()
     for source in plugin_sources():
         state = PluginState(source)
         plugins.states.append(state)
@@ -247,12 +261,12 @@ def _load(plugins: Plugins, state: PluginState) -> None:
     name = state.source.name
     try:
         plugin = state.source.load()
-        wanted = getattr(plugin, "API_VERSION", API_VERSION)
-        if wanted != API_VERSION:
-            plugins.discard(state, f"it needs plugin API {wanted}, this is {API_VERSION}")
-            return
+        _check_version(plugin, name)
         plugins.manager.register(plugin, name=name)
         plugins.manager.check_pending()
+    except PluginError as error:
+        plugins.discard(state, error.message)
+        return
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin loader
         plugins.discard(state, f"{type(error).__name__}: {error}")
         return
@@ -260,6 +274,12 @@ def _load(plugins: Plugins, state: PluginState) -> None:
     state.hooks = tuple(sorted(caller.name for caller in callers))
     if not state.hooks:
         plugins.discard(state, "it implements none of the hooks (`hookimpl` marks one)")
+
+
+def _check_version(plugin: object, name: str) -> None:
+    wanted = getattr(plugin, "API_VERSION", API_VERSION)
+    if wanted != API_VERSION:
+        raise PluginError(f"it needs plugin API {wanted}, this is {API_VERSION}", plugin=name)
 
 
 def _configure(plugins: Plugins, tables: Mapping[str, Mapping[str, object]]) -> None:

@@ -32,11 +32,22 @@ py-modules = ["{module}"]
 """
 
 _MODULE: Final = '''\
-"""A plugin for coli: one command and one check of `coli doctor`."""
+"""A plugin for coli: a command, a chat command, a check of `coli doctor` and a route."""
 
 import typer
 
-from colibri_cli.plugin_api import CheckContext, CheckResult, CheckStatus, RegisterCheck, hookimpl
+from colibri_cli.plugin_api import (
+    Chat,
+    ChatCommand,
+    CheckContext,
+    CheckResult,
+    CheckStatus,
+    RegisterChatCommand,
+    RegisterCheck,
+    RegisterRoute,
+    RouteRequest,
+    hookimpl,
+)
 
 
 @hookimpl
@@ -48,18 +59,34 @@ def register_commands(app: typer.Typer) -> None:
 
 
 @hookimpl
+def register_chat_commands(register: RegisterChatCommand) -> None:
+    async def greet(chat: Chat, argument: str) -> None:
+        chat.screen.show_message(f"hello {{argument or 'you'}}")
+
+    register(ChatCommand("{name}", "greet somebody", greet, usage="[WHO]"))
+
+
+@hookimpl
 def register_doctor_checks(register: RegisterCheck) -> None:
     def check(context: CheckContext) -> CheckResult:
         return CheckResult(CheckStatus.PASS, "the plugin {name} is here")
 
     register("{name}.present", check)
+
+
+@hookimpl
+def register_routes(register: RegisterRoute) -> None:
+    async def greet(request: RouteRequest) -> object:
+        return {{"hello": request.query.get("who", "you")}}
+
+    register("/plugins/{name}", greet)
 '''
 
 _TEST: Final = '''\
 """What the plugin adds, as coli sees it."""
 
 import {module}
-from colibri_cli.testing import checks_of, run_command
+from colibri_cli.testing import call_route, checks_of, run_command
 
 
 def test_the_command_greets() -> None:
@@ -68,6 +95,10 @@ def test_the_command_greets() -> None:
 
 def test_the_check_passes() -> None:
     assert checks_of({module})["{name}.present"].status == "pass"
+
+
+def test_the_route_greets() -> None:
+    assert call_route({module}, "/plugins/{name}", query={{"who": "me"}}) == {{"hello": "me"}}
 '''
 
 

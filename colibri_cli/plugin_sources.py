@@ -49,6 +49,12 @@ def plugin_sources() -> list[PluginSource]:
     return [found[name] for name in sorted(found)]
 
 
+def has_plugins_of_others() -> bool:
+    """Whether there are any plugins but the bundled ones; nothing is loaded to find out."""
+    others = (*_installed(), *_files(paths.plugins_dir()))
+    return bool(others)
+
+
 def _bundled() -> Iterator[PluginSource]:
     package = importlib.util.find_spec(_BUNDLED)
     for module in pkgutil.iter_modules(package.submodule_search_locations if package else ()):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from colibri_cli.chat.command import ChatCommand
     from colibri_protocol.settings import ResolvedSettings
 
@@ -65,6 +64,12 @@ class RouteRequest:
 
 RouteHandler = Callable[[RouteRequest], Awaitable[object]]
 TelemetrySink = Callable[[Mapping[str, object]], None]
+Tell = Callable[[str, int, int], None]  # what, bytes done, bytes in all
+BenchTask = Callable[[], Iterable[Mapping[str, object]]]
+ModelSource = Callable[[str, Path, Tell], None]
+Converter = Callable[[str, Path], None]
+TemplateLoader = Callable[[str], str]
+View = Callable[[Mapping[str, Mapping[str, object]]], Sequence[str]]
 
 
 class RegisterCheck(Protocol):
@@ -106,5 +111,64 @@ class RegisterSetting(Protocol):
     """Declares a key of the table `[plugins.NAME]`; values have the type of the default."""
 
     def __call__(self, key: str, default: str | float | bool, help: str) -> None:  # noqa: A002
+        """Add it."""
+        ...
+
+
+class RegisterBenchTask(Protocol):
+    """Adds a task; it returns rows with `ctx`, `choices` and `gold`, as the files of tasks have."""
+
+    def __call__(self, name: str, task: BenchTask) -> None:
+        """Add it."""
+        ...
+
+
+class RegisterModelSource(Protocol):
+    """Adds a source of models.
+
+    It is handed what stands behind `SCHEME:`, a folder to put the files of the model into, which is
+    kept when it returns and thrown away when it raises, and a function that shows progress.
+    """
+
+    def __call__(self, scheme: str, source: ModelSource) -> None:
+        """Add it."""
+        ...
+
+
+class RegisterConverter(Protocol):
+    """Adds a reader of foreign checkpoints.
+
+    It is handed what stands behind `SCHEME:` and an empty folder, and writes `config.json`, the
+    tokenizer and safetensors into it; `coli convert` goes on from there and removes it at the end.
+    """
+
+    def __call__(self, scheme: str, converter: Converter) -> None:
+        """Add it."""
+        ...
+
+
+class RegisterTemplateLoader(Protocol):
+    """Adds a loader; it is handed a name and returns the TOML text of that prompt template."""
+
+    def __call__(self, scheme: str, loader: TemplateLoader) -> None:
+        """Add it."""
+        ...
+
+
+class RegisterView(Protocol):
+    """Adds lines to `coli top`.
+
+    The view is handed the answers of the server by route: `health`, `experts` and `profile`.
+    """
+
+    def __call__(self, title: str, view: View) -> None:
+        """Add it."""
+        ...
+
+
+class RegisterEngineModule(Protocol):
+    """Adds a module to the engine, which is another process: it is named, and imported there."""
+
+    def __call__(self, name: str, module: str) -> None:
         """Add it."""
         ...

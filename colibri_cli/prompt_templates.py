@@ -91,11 +91,22 @@ def template_path(name: str) -> Path:
 
 
 def load_template(name: str) -> PromptTemplate:
-    """Return a template by name.
+    """Return a template by name, or by `SCHEME:NAME` from a plugin.
 
     Raises:
-        UsageError: there is none, or its file is wrong.
+        UsageError: there is none, or its text is wrong.
+        PluginError: the plugin failed.
     """
+    scheme, colon, rest = name.partition(":")
+    if colon:
+        from colibri_cli.plugin_parts import template_loaders
+
+        loaders = template_loaders()
+        if scheme not in loaders:
+            near = nearest(scheme, set(loaders))
+            hint = f"did you mean {near}:{rest}?" if near else "`coli plugins list` names plugins"
+            raise UsageError(f"no plugin loads templates of {scheme!r}", hint=hint)
+        return _parsed(name, loaders[scheme](rest), name)
     path = template_path(name)
     try:
         text = path.read_text(encoding="utf-8")

@@ -102,11 +102,15 @@ class PluginChoice:
     Args:
         disabled: Names that may not.
         only: If given, only these may.
+        is_strict: One that is broken ends the command.
+        is_traced: Every call of a hook is told on standard error.
         tables: `[plugins.NAME]` by name.
     """
 
     disabled: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
+    is_strict: bool = False
+    is_traced: bool = False
     tables: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def is_enabled(self, name: str) -> bool:
@@ -136,7 +140,17 @@ def plugin_choice() -> PluginChoice:
         raise _file_error(
             path or Path(), "disabled", f"[plugins]: disabled is {disabled!r}, not a list of names"
         )
-    return PluginChoice(frozenset(disabled), only, tables)
+    return PluginChoice(
+        disabled=frozenset(disabled),
+        only=only,
+        is_strict=_is_on("COLI_STRICT_PLUGINS"),
+        is_traced=_is_on("COLI_TRACE_PLUGINS"),
+        tables=tables,
+    )
+
+
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "") not in {"", "0"}
 
 
 def _words(text: str) -> list[str]:
@@ -146,6 +160,12 @@ def _words(text: str) -> list[str]:
 def wants_traceback(arguments: Sequence[str]) -> bool:
     """Whether an error should be shown with where in the program it came from."""
     return "--debug" in arguments or os.environ.get("COLI_DEBUG", "") in {"1", "2"}
+
+
+def use_strict_plugins(arguments: Sequence[str]) -> None:
+    """Let a broken plugin end the command where it was asked for, before any is loaded."""
+    if "--strict-plugins" in arguments[: arguments.index("--") if "--" in arguments else None]:
+        os.environ["COLI_STRICT_PLUGINS"] = "1"
 
 
 def misspelt_variables() -> dict[str, str | None]:

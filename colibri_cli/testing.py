@@ -102,5 +102,21 @@ def sinks_of(plugin: object) -> dict[str, TelemetrySink]:
     return found
 
 
+def parts_of(plugin: object, hook: str) -> dict[str, Any]:
+    """Return what the plugin registers by name with one of the hooks that take a name and a part.
+
+    Args:
+        plugin: The module.
+        hook: Such as "register_bench_tasks" or "register_model_sources".
+    """
+    found: dict[str, Any] = {}
+
+    def register(name: str, part: object) -> None:
+        found[name] = part
+
+    getattr(hooks_of(plugin), hook)(register=register)
+    return found
+
+
 async def _awaited(answer: Any) -> object:  # noqa: ANN401 - an awaitable of anything
     return await answer

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from colibri_cli.backends.native import NativeBackend
 from colibri_cli.errors import ModelNotGiven
 from colibri_cli.model_store.store import locate_model
+from colibri_cli.plugin_parts import engine_variables
 from colibri_cli.supervisor.lifecycle import EngineSupervisor, RestartPolicy
 from colibri_cli.supervisor.spawn import EngineLaunch
 from colibri_cli.tuning.profile import tuned_settings
@@ -54,6 +55,7 @@ def native_backend(
         engine_bin=None if engine_bin is None else Path(engine_bin).expanduser(),
         cap=settings.integer("cap") or None,
         environment={
+            **engine_variables(),
             **_variables(tuned_settings(settings, path)),
             **settings.engine_environment(),
             **_variables(extra or {}),

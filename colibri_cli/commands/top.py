@@ -51,6 +51,7 @@ def command(options: TopOptions) -> None:
         sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
         return
     from colibri_cli.console import stdout_console
+    from colibri_cli.plugin_parts import views
     from colibri_cli.terminal.top_view import RemoteSource, TopView
 
     console = stdout_console()
@@ -61,7 +62,7 @@ def command(options: TopOptions) -> None:
     )
     source = RemoteSource(url)
     source.take(figures)
-    view = TopView(source, console, has_color=has_color)
+    view = TopView(source, console, has_color=has_color, views=views())
     if options.once or not console.is_terminal or is_dumb_terminal():
         console.print(view.render())
         return

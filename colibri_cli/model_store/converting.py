@@ -15,6 +15,7 @@ from colibri_cli.model_store.engine_job import run_job
 from colibri_cli.model_store.hub_source import HEADERS, SOURCE, Fetcher, prepare_source
 from colibri_cli.model_store.hugging_face import parse_hub_spec
 from colibri_cli.model_store.store import exclusive, locate_model, remove_tree
+from colibri_cli.plugin_parts import converters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +66,18 @@ def convert_model(request: ConvertRequest, show_plan: PlanView) -> None:
         return
     if request.revision is not None:
         raise UsageError("--revision is only for hf:ORG/NAME")
-    path, _ = locate_model(request.source)
+    scheme, colon, what = request.source.partition(":")
+    converter = converters().get(scheme) if colon and not Path(request.source).exists() else None
+    if converter is None:
+        _convert(request, locate_model(request.source)[0], show_plan)
+        return
+    place = _parent_of(request.out)  # as large as the model, so on the disk of the result
+    with tempfile.TemporaryDirectory(prefix=".coli-", dir=place) as directory:
+        converter(what, Path(directory))
+        _convert(request, Path(directory), show_plan)
+
+
+def _convert(request: ConvertRequest, path: Path, show_plan: PlanView) -> None:
     arguments = _arguments(request, path)
     with byte_meters() as meters:
         run_job("convert", arguments, _Lines(request.out, meters, show_plan))

@@ -12,6 +12,7 @@ import tempfile
 from typing import IO, TYPE_CHECKING, Final
 
 from colibri_cli.errors import JobFailed
+from colibri_cli.plugin_parts import engine_variables
 from colibri_cli.settings import child_environment
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def run_job(
             stdin=subprocess.DEVNULL if on_start is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=child_environment(**(environment or {})),
+            env=child_environment(**engine_variables(), **(environment or {})),
             text=True,
             encoding="utf-8",
         ) as process,

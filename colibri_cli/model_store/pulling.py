@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.errors import UsageError
-from colibri_cli.model_store.store import find_model
+from colibri_cli.model_store.store import MODEL_NAME, find_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +49,7 @@ def pull_model(request: PullRequest, confirm: Callable[[int], None]) -> StoredMo
     if request.spec.startswith("hf:"):
         return _pull_hub(request, confirm)
     if request.spec not in STARTERS:
-        raise UsageError(
-            f"do not know how to fetch {request.spec!r}",
-            hint=f"known: {', '.join(STARTERS)}, and hf:ORG/NAME for models of the hub",
-        )
+        return _pull_elsewhere(request)
     if request.name or request.revision or request.include:
         raise UsageError("--name, --revision and --include are only for hf:ORG/NAME")
     present = find_model(request.spec)
@@ -73,3 +70,28 @@ def _pull_hub(request: PullRequest, confirm: Callable[[int], None]) -> StoredMod
     if present is not None and not request.again:
         return present
     return pull_from_hub(HubRequest(repository, name, request.revision, request.include), confirm)
+
+
+def _pull_elsewhere(request: PullRequest) -> StoredModel:
+    """Let a plugin fetch a model, and look at what it brought."""
+    from colibri_cli.plugin_parts import model_sources
+
+    scheme, colon, what = request.spec.partition(":")
+    sources = model_sources()
+    if not colon or scheme not in sources:
+        schemes = "".join(f", {name}:WHAT" for name in sources)
+        raise UsageError(
+            f"do not know how to fetch {request.spec!r}",
+            hint=f"known: {', '.join(STARTERS)}, hf:ORG/NAME for models of the hub{schemes}",
+        )
+    if request.revision or request.include:
+        raise UsageError("--revision and --include are only for hf:ORG/NAME")
+    from colibri_cli.model_store.plugin_source import pull_from_plugin
+
+    name = request.name or what.rstrip("/").rpartition("/")[2]
+    if name in STARTERS or not MODEL_NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a model", hint="choose one with --name")
+    present = find_model(name)
+    if present is not None and not request.again:
+        return present
+    return pull_from_plugin(sources[scheme], request.spec, name)

@@ -24,7 +24,7 @@ class QualityOptions(EngineOptions, JsonOptions, OutputOptions):
         list[str] | None,
         typer.Argument(
             metavar="[TASK]...",
-            help="`smoke`, or NAME for the file NAME.jsonl in --data."
+            help="`smoke`, NAME for the file NAME.jsonl in --data, or one of a plugin."
             " Default: hellaswag, arc_challenge, mmlu.",
             show_default=False,
         ),

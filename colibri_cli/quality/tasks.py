@@ -1,7 +1,7 @@
 """Tasks: questions with choices, from files of one JSON object per line, and a small one of ours.
 
 A row has `ctx` (what stands before), `choices` (texts that may follow) and `gold` (the index of the
-right one). Nothing is fetched: a task is the file NAME.jsonl in the folder of data.
+right one). Nothing is fetched: a task is the file NAME.jsonl in the folder of data, or a plugin's.
 """
 
 from __future__ import annotations
@@ -49,17 +49,27 @@ def load_task(name: str, data: Path, limit: int) -> list[Item] | None:
     if name == SMOKE:
         items = [Item(q.context, q.choices, q.gold) for q in QUESTIONS]
     else:
-        path = data / f"{name}.jsonl"
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
+        lines, where = _lines(name, data)
+        if lines is None:
             return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} cannot be read", hint="it must be UTF-8 text") from error
-        items = [_item(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+        items = [_item(line, f"{where}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if len(items) <= limit:
         return items
     return random.Random(_SEED).sample(items, limit)
+
+
+def _lines(name: str, data: Path) -> tuple[list[str] | None, str]:
+    """Return the rows of a task, from its file or else a plugin, and where they are from."""
+    path = data / f"{name}.jsonl"
+    try:
+        return path.read_text(encoding="utf-8").splitlines(), str(path)
+    except FileNotFoundError:
+        from colibri_cli.plugin_parts import bench_tasks
+
+        task = bench_tasks((SMOKE, *USUAL)).get(name)
+        return None if task is None else [json.dumps(row, default=str) for row in task()], name
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read", hint="it must be UTF-8 text") from error
 
 
 def _item(line: str, where: str) -> Item:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from colibri_cli.plugin_types import View
+
 _MAX_BAR: Final = 60
 _BELOW: Final = 3  # lines of the phases and of the keys
 _HELP: Final = "q quit · p pause"
@@ -80,10 +82,19 @@ class TopView:
         source: Where the figures are.
         console: Where to draw.
         has_color: Colours may be used.
+        views: Parts of plugins, by title; one that fails is replaced by what it said.
     """
 
-    def __init__(self, source: RemoteSource, console: Console, *, has_color: bool) -> None:
+    def __init__(
+        self,
+        source: RemoteSource,
+        console: Console,
+        *,
+        has_color: bool,
+        views: Mapping[str, View] | None = None,
+    ) -> None:
         self._source = source
+        self._views = dict(views or {})
         self._console = console
         self._has_color = has_color
         self._panel = ServePanel(source, has_color=has_color, console=console, lines_below=_BELOW)
@@ -94,9 +105,18 @@ class TopView:
         if turns := self._source.turns:
             width = min(self._console.width - 2, _MAX_BAR)
             parts.append(phase_bar(turns[-1], width, has_color=self._has_color))
+        parts += [Text("\n".join(lines)) for lines in map(self._lines, self._views)]
         if note:
             parts.append(Text(note, style="bright_black" if self._has_color else ""))
         return Group(*parts)
+
+    def _lines(self, title: str) -> list[str]:
+        try:
+            lines = list(self._views[title](self._source.figures))
+        except ColibriError as error:
+            lines = [error.message]
+            self._views[title] = lambda _: lines  # said once, not tried again
+        return [title, *(f"  {line}" for line in lines)]
 
     async def run(self, fetch: Callable[[], Figures], interval_s: float, count: int | None) -> None:
         """Show the figures until `q`, Ctrl-C, or as many times as asked for.

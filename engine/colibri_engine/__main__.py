@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from colibri_engine.config import read_config, wants_caps
 from colibri_engine.errors import EXIT_FAILURE, ColibriError, EngineError, exit_code
+from colibri_engine.extensions import extend
 from colibri_engine.jobs import JOBS
 from colibri_engine.jobs import main as run_job
 from colibri_engine.notices import configure_notices
@@ -48,6 +49,7 @@ def run(argv: Sequence[str]) -> int:
     output = take_stdout()
     try:
         config = read_config(argv)
+        extend()
         _configure_logging(config)
         inbox: SimpleQueue[object] = SimpleQueue()
         start_watch(output, inbox, parent=config.parent_pid)

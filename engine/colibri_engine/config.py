@@ -120,6 +120,19 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Extensions:
+    """What plugins add to the engine, as modules by name.
+
+    Args:
+        models: By `model_type`.
+        formats: By the name of the number format.
+    """
+
+    models: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Everything an engine process is told.
 
@@ -183,6 +196,35 @@ class EngineConfig:
 def variables() -> dict[str, str]:
     """Return the environment, to read a configuration from with some of it changed."""
     return dict(os.environ)
+
+
+def read_extensions(environ: Mapping[str, str] | None = None) -> Extensions:
+    """Read what plugins add.
+
+    Args:
+        environ: The environment; None: this process's own.
+
+    Raises:
+        SettingsError: it is no list of NAME=MODULE.
+    """
+    environ = os.environ if environ is None else environ
+    return Extensions(
+        _modules(environ, "COLI_MODEL_MODULES"), _modules(environ, "COLI_QUANT_MODULES")
+    )
+
+
+def _modules(environ: Mapping[str, str], variable: str) -> dict[str, str]:
+    found = {}
+    for word in filter(None, environ.get(variable, "").split(",")):
+        name, _, module = word.partition("=")
+        if not name or not all(part.isidentifier() for part in module.split(".")):
+            raise SettingsError(
+                f"{variable}: {word!r} is not of the form NAME=MODULE",
+                setting=variable,
+                source=variable,
+            )
+        found[name] = module
+    return found
 
 
 def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> EngineConfig:

@@ -19,8 +19,20 @@ from colibri_protocol.upstream_settings import UPSTREAM_ROWS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Variables with our prefix that are no settings: marks between processes, and the build's own.
-INTERNAL_VARIABLES: Final = frozenset({"COLI_SERVE_PORT", "COLI_PARENT_PID", "COLI_WERROR"})
+# Variables with our prefix that are no settings: marks between processes, the build's own, and
+# those about plugins, which are read before there are settings.
+INTERNAL_VARIABLES: Final = frozenset(
+    {
+        "COLI_LOAD_PLUGINS",
+        "COLI_MODEL_MODULES",
+        "COLI_PARENT_PID",
+        "COLI_QUANT_MODULES",
+        "COLI_SERVE_PORT",
+        "COLI_STRICT_PLUGINS",
+        "COLI_TRACE_PLUGINS",
+        "COLI_WERROR",
+    }
+)
 
 _ROWS: Final = (
     Setting(

@@ -200,30 +200,11 @@ def asked(coli: CommandLine, path: str) -> str:
         process.communicate(timeout=20)
 
 
-MORE = """
-from colibri_cli.plugin_api import ChatCommand
-
-@hookimpl
-def register_chat_commands(register):
-    async def run(chat, argument):
-        print(f"chat says {argument}")
-    register(ChatCommand("shout", "Say it.", run))
-
-@hookimpl
-def register_routes(register):
-    async def answer(request):
-        return {"route": "my-tool"}
-    register("/plugins/my-tool", answer)
-"""
-
-
 def test_a_new_plugin_installs_works_everywhere_and_leaves_no_trace(served: CommandLine) -> None:
     coli = served
     made = coli.run("plugins", "new", "my-tool")
     assert (made.returncode, made.stdout) == (0, "coli-my-tool\n")
     folder, site = coli.home / "coli-my-tool", coli.home / "site"
-    module = folder / "coli_my_tool.py"
-    module.write_text(module.read_text() + MORE)
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps"]
     subprocess.run([*install, "--target", str(site), str(folder)], check=True)
     paths = [str(site), str(ROOT), str(ROOT / "engine"), str(ROOT / "plugins")]
@@ -231,14 +212,14 @@ def test_a_new_plugin_installs_works_everywhere_and_leaves_no_trace(served: Comm
     assert coli.run("my-tool", "world").stdout == "hello world\n"
     row = listed(coli)["my-tool"]
     assert (row["version"], row["origin"], row["state"]) == ("0.1.0", "installed", "loaded")
-    assert "chat says loud" in coli.run("chat", stdin="/shout loud\n").stdout
+    assert "hello loud" in coli.run("chat", stdin="/my-tool loud\n").stderr
     doctor = coli.run("doctor", "--json", timeout_s=120).stdout
     assert '"id": "my-tool.present", "status": "pass"' in doctor
-    assert '{"route":"my-tool"}' in asked(coli, "/plugins/my-tool")
+    assert asked(coli, "/plugins/my-tool?who=me") == '{"hello":"me"}'
     test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
     subprocess.run(test, check=True, cwd=folder, env=coli.environment, capture_output=True)
     coli.variables["PYTHONPATH"] = os.pathsep.join(paths[1:])
-    assert "no command /shout" in coli.run("chat", stdin="/shout loud\n").stderr
+    assert "no command /my-tool" in coli.run("chat", stdin="/my-tool loud\n").stderr
     assert "my-tool" not in coli.run("doctor", "--json", timeout_s=120).stdout
     assert "my-tool" not in asked(coli, "/plugins/my-tool").replace("/plugins/my-tool", "")
     assert coli.run("my-tool").returncode == 2

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from colibri_engine.errors import EXIT_FAILURE, EXIT_SETTINGS, ColibriError, exit_code
+from colibri_engine.extensions import extend
 from colibri_engine.jobs.base import JobOutput
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_SETTINGS
     module = import_module(f"colibri_engine.jobs.{JOBS[name]}")
     try:
+        extend()
         module.run(list(argv[1:]), output)
     except ColibriError as error:
         if error.hint:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine import kernels, machine
 from colibri_engine.config import read_config
-from colibri_engine.errors import ColibriError, UnsupportedModel
+from colibri_engine.errors import ColibriError
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.memory_plan import open_store
-from colibri_engine.models.registry import MODULES
+from colibri_engine.models.registry import architecture
 from colibri_engine.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -96,13 +95,7 @@ def _texts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _config(checkpoint: Checkpoint) -> dict[str, Any]:
-    model_type = checkpoint.config.get("model_type")
-    if model_type not in MODULES:
-        raise UnsupportedModel(
-            f"architecture {model_type!r} is not supported",
-            hint=f"supported: {', '.join(sorted(MODULES))}",
-        )
-    module: Any = import_module(f"colibri_engine.models.{MODULES[model_type]}")
+    module = architecture(checkpoint.config.get("model_type"))
     config = module.Config.from_checkpoint(checkpoint.config)
     return {
         "model_type": config.model_type,

@@ -19,6 +19,7 @@ MODEL_TYPES: Final = (
     "olmoe",
     "qwen3_moe",
 )  # of config.json
+ADDED_TYPES: Final[list[str]] = []  # by plugins, in this process
 GGUF_ARCHITECTURES: Final = {  # -> model_type
     "deepseek2": "deepseek_v3",
     "glm-dsa": "glm_moe_dsa",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import CheckpointError, UnsupportedModel
-from colibri_engine.loader.architectures import MEANINGLESS_DEFAULTS, MODEL_TYPES
+from colibri_engine.loader.architectures import ADDED_TYPES, MEANINGLESS_DEFAULTS, MODEL_TYPES
 from colibri_engine.loader.container_tensors import ContainerTensors
 from colibri_engine.loader.file_places import FilePlaces
 from colibri_engine.loader.fp8_tensors import Fp8Tensors
@@ -55,7 +55,7 @@ class HfCheckpoint:
     ) -> None:
         self.path = path
         config = _read_config(path)
-        inner = inner_config(config, MODEL_TYPES)
+        inner = inner_config(config, _known_types())
         self.config: Mapping[str, Any] = config if inner is None else inner
         self._shards = ShardSet(path, arriving, further)
         self._places: FilePlaces | None = None
@@ -209,10 +209,10 @@ def _read_config(directory: Path) -> dict[str, object]:
             path=path,
             hint="it is not the configuration of a language model",
         )
-    if model_type not in MODEL_TYPES and inner_config(config, MODEL_TYPES) is None:
+    if model_type not in _known_types() and inner_config(config, _known_types()) is None:
         raise UnsupportedModel(
             f"{directory} is of the architecture {model_type[:60]!r}, which is not supported",
-            hint=f"supported: {', '.join(MODEL_TYPES)}",
+            hint=f"supported: {', '.join(_known_types())}",
         )
     return config
 
@@ -223,3 +223,7 @@ def _without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value for key, value in config.items() if key not in defaults or value != defaults[key]
     }
+
+
+def _known_types() -> tuple[str, ...]:
+    return (*MODEL_TYPES, *ADDED_TYPES)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import CheckpointError, UnsupportedModel
 from colibri_engine.layers.weights import WeightReader
+from colibri_engine.loader.architectures import ADDED_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,8 @@ MODULES: Final = {
     "olmoe": "olmoe",
     "qwen3_moe": "qwen3_moe",
 }
+
+_added: Final[dict[str, str]] = {}  # model_type -> module of a plugin
 
 # Older files keep the rotary tables, which follow from the configuration.
 _DERIVED: Final = re.compile(r"\.rotary_emb\.inv_freq$")
@@ -71,6 +74,47 @@ def load_model(
     return model
 
 
+def add_architectures(modules: Mapping[str, str]) -> None:
+    """Let this process load further architectures.
+
+    Args:
+        modules: By `model_type`, the module that offers what those of `colibri_engine.models` do.
+
+    Raises:
+        UnsupportedModel: one of them is here already.
+    """
+    for model_type, module in modules.items():
+        if model_type in MODULES or _added.get(model_type, module) != module:
+            raise UnsupportedModel(
+                f"the architecture {model_type!r} is here already",
+                hint=f"disable the plugin that adds {module}",
+            )
+        if model_type not in _added:
+            ADDED_TYPES.append(model_type)
+        _added[model_type] = module
+
+
+def architecture(model_type: object) -> Any:  # noqa: ANN401 - a module
+    """Return the module of an architecture.
+
+    Raises:
+        UnsupportedModel: there is none, or a plugin's cannot be imported.
+    """
+    if model_type in MODULES:
+        return import_module(f"colibri_engine.models.{MODULES[model_type]}")
+    if model_type not in _added:
+        raise UnsupportedModel(
+            f"architecture {model_type!r} is not supported",
+            hint=f"supported: {', '.join(sorted({*MODULES, *_added}))}",
+        )
+    try:
+        return import_module(_added[model_type])
+    except ImportError as exc:
+        raise UnsupportedModel(
+            f"architecture {model_type!r}: {exc}", hint="repair or disable the plugin that adds it"
+        ) from exc
+
+
 def read_sizes(checkpoint: Checkpoint, experts_per_token: int | None = None) -> ModelConfig:
     """Return the sizes of a model without reading its weights. Raises as `load_model`."""
     config: ModelConfig = _read_config(checkpoint, experts_per_token)[1]
@@ -91,12 +135,7 @@ def cache_layouts(checkpoint: Checkpoint) -> list[LayerLayout]:
 def _read_config(checkpoint: Checkpoint, experts_per_token: int | None) -> tuple[Any, Any]:
     """Return the module of an architecture, and the sizes of a checkpoint."""
     model_type = checkpoint.config.get("model_type")
-    if model_type not in MODULES:
-        raise UnsupportedModel(
-            f"architecture {model_type!r} is not supported",
-            hint=f"supported: {', '.join(sorted(MODULES))}",
-        )
-    module: Any = import_module(f"colibri_engine.models.{MODULES[model_type]}")
+    module = architecture(model_type)
     config = module.Config.from_checkpoint(checkpoint.config)
     if experts_per_token is not None:
         if config.num_experts == 0:

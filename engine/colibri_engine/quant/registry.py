@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from colibri_engine.errors import UnsupportedQuantFormat
 from colibri_engine.quant import (
     bf16,
     e8,
@@ -31,9 +33,12 @@ from colibri_engine.quant import (
     q6_k,
     q8_0,
 )
+from colibri_engine.quant.base import QuantFormat
 
 if TYPE_CHECKING:
-    from colibri_engine.quant.base import MatrixFormat, QuantFormat
+    from collections.abc import Mapping
+
+    from colibri_engine.quant.base import MatrixFormat
 
 FORMATS: Final[dict[str, QuantFormat]] = {
     module.FORMAT.name: module.FORMAT
@@ -50,3 +55,24 @@ MATRIX_FORMATS: Final[dict[str, MatrixFormat]] = {
         e8.FORMAT, mxfp4.ROWS, nvfp4.FORMAT, fp8_b128.FORMAT,
     )
 }  # fmt: skip
+
+
+def add_formats(modules: Mapping[str, str]) -> None:
+    """Let this process read further formats of blocks.
+
+    Args:
+        modules: By the format's name in lower case, the module whose `FORMAT` it is.
+
+    Raises:
+        UnsupportedQuantFormat: one is here already, or its module does not offer it.
+    """
+    for name, module in modules.items():
+        hint = f"repair or disable the plugin that adds {module}"
+        try:
+            number_format = getattr(import_module(module), "FORMAT", None)
+        except ImportError as exc:
+            raise UnsupportedQuantFormat(f"the format {name!r}: {exc}", hint=hint) from exc
+        if not isinstance(number_format, QuantFormat) or number_format.name != name:
+            raise UnsupportedQuantFormat(f"{module} has no FORMAT named {name!r}", hint=hint)
+        if FORMATS.setdefault(name, number_format) is not number_format:
+            raise UnsupportedQuantFormat(f"the format {name!r} is here already", hint=hint)
