@@ -103,7 +103,8 @@ def damage(
     content = file.read_bytes()
     load(model)
     loaded = 0
-    changes = mutations(content, count, header=header or len(content), first=first)
+    limit = min(header or len(content), len(content))
+    changes = mutations(content, count, header=limit, first=first)
     for number, changed in enumerate(changes, first):
         file.write_bytes(changed)
         try:
