@@ -88,7 +88,7 @@ def check_disk(exam: Examination) -> CheckResult:
 
 
 def check_memory(exam: Examination) -> CheckResult:
-    """The weights fit into the memory that is free."""
+    """Weights, conversations and steps fit into the memory that is free."""
     if "files" not in exam.inspection.stages:
         return skipped(_INVALID)
     found = exam.inspection.stages.get("memory")
@@ -96,6 +96,8 @@ def check_memory(exam: Examination) -> CheckResult:
         return failed(exam.inspection.why_not("memory"))
     needed = size(exam.inspection.get("files", "bytes"))
     available = size(found["available_bytes"])
+    if found["excess"] is not None:
+        return warned(f"{found['excess']}; take a shorter --ctx or fewer --kv-slots", **found)
     how = "; experts are read as they are needed" if found["is_streamed"] else ""
     return passed(f"weights of {needed}, {available} of memory available{how}", **found)
 

@@ -1,7 +1,7 @@
 """What the model may take of the memory: refused, all in it, or experts that are read as needed.
 
-Sizes of files decide before the weights are read; the slots are shared out afterwards, when what
-the resident weights and the conversations take is known.
+Headers decide before the weights are read (`planning.placement`); the slots are shared out
+afterwards, among what the loaded model takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from colibri_engine.errors import CheckpointError, InsufficientMemory
 from colibri_engine.experts.budget import (
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from colibri_engine.config import EngineConfig, MemoryConfig
     from colibri_engine.experts.budget import Placement
     from colibri_engine.experts.records import LayerRecords
+    from colibri_engine.kernels import KvCache
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.machine import Memory
-    from colibri_engine.models.base import Model, ModelConfig
+    from colibri_engine.models.base import DraftModel, Model, ModelConfig
 
 logger = logging.getLogger(__name__)
 
@@ -54,52 +55,40 @@ _CONVERT: Final = (
 )
 
 
-def open_store(checkpoint: Checkpoint, config: MemoryConfig, memory: Memory) -> ExpertStore | None:
-    """Return what streams the experts of a model; None where all of it is to be in memory.
+def open_store(checkpoint: Checkpoint, config: MemoryConfig) -> ExpertStore:
+    """Return what streams the experts of a model that has records of some.
 
     Raises:
-        InsufficientMemory: it can neither be held nor streamed; names what is needed, what is
-            there and what limits it.
+        CheckpointError: they cannot be read.
+        SettingsError: a mirror cannot be used.
     """
     table = _records(checkpoint)
-    if not table.layers:
-        check_memory(checkpoint, config, memory)
-        return None
-    layers = _streamed(table.layers)
-    if not must_stream(checkpoint.nbytes, layers, config, memory):
-        return None
     try:
-        reader = open_reader(table.paths, max(layers.sizes), config.reads)
-        return ExpertStore(table, reader, looks_ahead=config.looks_ahead)
+        reader = open_reader(
+            table.paths, max(layer.nbytes for layer in table.layers.values()), config.reads
+        )
     except (OSError, RuntimeError) as exc:
         raise CheckpointError(
             f"the experts of {checkpoint.path} cannot be read: {exc}",
             path=checkpoint.path,
             hint="check the permissions of the files, or take another COLI_READ_MODE",
         ) from exc
+    return ExpertStore(table, reader, looks_ahead=config.looks_ahead)
 
 
 def must_stream(
-    file_bytes: int, layers: StreamedLayers, config: MemoryConfig, memory: Memory
+    budget: MemoryBudget, needs: Needs, layers: StreamedLayers, config: MemoryConfig
 ) -> bool:
-    """Return whether experts are to be read as they are needed: not all of them fit.
+    """Return whether experts are to be read as they are needed: not all of them may stay.
 
     Args:
-        file_bytes: Bytes of the weight files, which say how much else there is.
+        budget: What memory there is.
+        needs: What else is in it, full conversations and steps among it.
         layers: The layers whose experts can be read one by one.
-        config: What memory was asked for.
-        memory: What there is.
-
-    Raises:
-        InsufficientMemory: one expert of each layer does not fit beside the rest.
+        config: What was asked for.
     """
-    needs = Needs(max(0, file_bytes - layers.nbytes))
-    budget = MemoryBudget.of(memory, config.ram_bytes)
-    is_limited = config.cap is not None and not config.may_raise
-    if fits(budget, needs, layers) and not is_limited:
-        return False
-    place(budget, needs, layers, config.cap)  # refuses what cannot be
-    return True
+    is_limited = config.cap is not None and not config.may_raise and config.cap < layers.num_experts
+    return is_limited or not fits(budget, needs, layers)
 
 
 class StepShape(NamedTuple):
@@ -111,38 +100,24 @@ class StepShape(NamedTuple):
     position_bytes: int
 
 
-def share_out(
-    resident_bytes: int,
-    shape: StepShape,
-    layers: StreamedLayers,
-    config: EngineConfig,
-    memory: Memory,
-) -> Placement:
-    """Share out the memory between weights that are always used, conversations, steps and experts.
+def needs_of(
+    resident_bytes: int, shape: StepShape, per_token: int, config: EngineConfig
+) -> Needs:
+    """Return what is in memory whatever is cached.
 
     Args:
         resident_bytes: Weights that are always used.
         shape: Sizes of the model.
-        layers: The layers whose experts are streamed.
-        config: Slots, context and what memory was asked for.
-        memory: As it is before the weights are read.
-
-    Raises:
-        InsufficientMemory: one expert of each layer does not fit beside the rest.
+        per_token: Experts a row chooses.
+        config: Slots and context, all of it taken as full.
     """
-    needs = Needs(
+    return Needs(
         resident_bytes,
         shape.position_bytes * config.context_length * config.num_slots,
         step_bytes(
-            config.step_rows,
-            shape.hidden_size,
-            shape.expert_width,
-            layers.per_token,
-            shape.vocab_size,
+            config.step_rows, shape.hidden_size, shape.expert_width, per_token, shape.vocab_size
         ),
     )
-    budget = MemoryBudget.of(memory, config.memory.ram_bytes)
-    return place(budget, needs, layers, config.memory.cap, may_raise=config.memory.may_raise)
 
 
 def place_experts(
@@ -214,7 +189,10 @@ def slots_of(store: ExpertStore, model: Model, config: EngineConfig, memory: Mem
     layers = _streamed(records, model.config.num_experts_per_token)
     width, hidden_size = _sizes(next(iter(records.values())))
     shape = StepShape(hidden_size, width, model.config.vocab_size, _position_bytes(model))
-    found = share_out(model.resident_bytes, shape, layers, config, memory)
+    needs = needs_of(model.resident_bytes, shape, layers.per_token, config)
+    budget = MemoryBudget.of(memory, config.memory.ram_bytes)
+    limits = config.memory
+    found = place(budget, needs, layers, limits.cap, may_raise=limits.may_raise)
     capacities = dict(zip(records, found.capacities, strict=True))
     return replace(
         found,
@@ -265,9 +243,11 @@ def check_memory(checkpoint: Checkpoint, config: MemoryConfig, memory: Memory) -
         remedy += f", or convert the model ({_CONVERT})"
     else:
         remedy += ", or take a smaller model or one with fewer bits per weight"
-    raise InsufficientMemory(
+    refusal = InsufficientMemory(
         f"the weights need {gb(needed)} of memory, {gb(there)} are available ({where})", hint=remedy
     )
+    refusal.needed_bytes = needed
+    raise refusal
 
 
 def _records(checkpoint: Checkpoint) -> RecordTable:
@@ -276,7 +256,7 @@ def _records(checkpoint: Checkpoint) -> RecordTable:
     return RecordTable((), {})
 
 
-def _streamed(records: Mapping[str, LayerRecords], per_token: int = 1) -> StreamedLayers:
+def _streamed(records: Mapping[str, LayerRecords], per_token: int) -> StreamedLayers:
     sizes = [layer.nbytes for layer in records.values()]
     num_experts = max(len(layer.places) for layer in records.values())
     return StreamedLayers(sizes, num_experts, per_token)
@@ -289,7 +269,14 @@ def _sizes(records: LayerRecords) -> tuple[int, int]:
 
 
 def _position_bytes(model: Model) -> int:
-    """Return what a conversation takes for each position."""
-    cache = model.make_cache()
+    """Return what a conversation takes for each position, in the draft layer's cache too."""
+    caches = [model.make_cache()]
+    if getattr(model, "can_draft", False):
+        caches.append(cast("DraftModel", model).make_draft_cache())
+    return sum(map(bytes_per_position, caches))
+
+
+def bytes_per_position(cache: KvCache) -> int:
+    """Return what an empty cache will take for each position."""
     cache.reserve(1)
     return -(-cache.nbytes // cache.capacity)

@@ -22,6 +22,8 @@ from colibri_engine.kv_files.original import original_shape
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.memory_plan import open_store, place_experts
 from colibri_engine.models.registry import load_model
+from colibri_engine.planning.model_sizes import sizes_of
+from colibri_engine.planning.placement import expected_placement
 from colibri_engine.speculation.selection import make_drafting, wants_draft_layer
 from colibri_engine.tokenizer import Tokenizer
 from colibri_protocol.messages import ModelInfo
@@ -69,7 +71,10 @@ def load(config: EngineConfig) -> Loaded:
     checkpoint = open_checkpoint(config.model_path, config.model_dirs)
     try:
         memory = machine.memory()
-        store = open_store(checkpoint, config.memory, memory)
+        expected = expected_placement(checkpoint, sizes_of(checkpoint, config), config, memory)
+        if expected.excess is not None:
+            logger.warning("%s", expected.excess)
+        store = open_store(checkpoint, config.memory) if expected.streams else None
         tokenizer = Tokenizer(checkpoint.tokenizer)
         model = _load_model(checkpoint, config, store)
         tiers = None

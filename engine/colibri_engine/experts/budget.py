@@ -221,17 +221,11 @@ def _refusal(
 ) -> InsufficientMemory:
     smallest = needs.nbytes + least
     process = needs.step_bytes + needs.process_bytes
-    if needs.kv_bytes or needs.step_bytes:
-        rest = (
-            f"{gb(needs.kv_bytes)} for conversations, {gb(process)} for the process and its steps"
-        )
-        on_top = ""
-    else:  # before the model is known that well
-        rest, on_top = f"{gb(process)} for the process", " and conversations and steps on top"
     refusal = InsufficientMemory(
-        f"the least that runs is {gb(smallest)}{on_top}: {gb(needs.resident_bytes)} of weights "
-        f"that are always used, {rest}, {gb(least)} for one expert of each of "
-        f"{len(layers.slot_bytes)} layers and reads; the budget is "
+        f"the least that runs is {gb(smallest)}: {gb(needs.resident_bytes)} of weights that are "
+        f"always used, {gb(needs.kv_bytes)} for conversations, {gb(process)} for the process and "
+        f"its steps, {gb(least)} for one expert of each of {len(layers.slot_bytes)} layers and "
+        f"reads; the budget is "
         f"{gb(budget.nbytes)} ({budget.source})",
         hint="raise --ram or the limit, close other programs, or take a shorter --ctx, fewer "
         "--kv-slots or fewer bits per weight (coli convert)",

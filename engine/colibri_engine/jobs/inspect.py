@@ -20,6 +20,8 @@ from colibri_engine.errors import ColibriError
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.memory_plan import open_store
 from colibri_engine.models.registry import architecture
+from colibri_engine.planning.model_sizes import sizes_of
+from colibri_engine.planning.placement import expected_placement
 from colibri_engine.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -165,14 +167,16 @@ def _gaps(
 
 
 def _memory(checkpoint: Checkpoint) -> dict[str, Any]:
-    memory = machine.memory()
-    store = open_store(checkpoint, read_config([]).memory, memory)
-    if store is not None:
-        store.close()
+    memory, config = machine.memory(), read_config(())
+    sizes = sizes_of(checkpoint, config)
+    expected = expected_placement(checkpoint, sizes, config, memory)
+    if expected.streams:
+        open_store(checkpoint, config.memory).close()
     return {
         "available_bytes": memory.available,
         "total_bytes": memory.total,
-        "is_streamed": store is not None,
+        "is_streamed": expected.streams,
+        "excess": expected.excess,
     }
 
 

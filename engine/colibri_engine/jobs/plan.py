@@ -29,9 +29,8 @@ from colibri_engine.planning.cases import Case, Subject, plan, with_speeds
 from colibri_engine.planning.forecast import Machine
 from colibri_engine.planning.hits import choices_of, usual_choices
 from colibri_engine.planning.measured import MeasuredRates
-from colibri_engine.planning.model_sizes import ModelSizes, model_sizes
+from colibri_engine.planning.model_sizes import ModelSizes, sizes_of
 from colibri_engine.planning.rates import ExpertShape
-from colibri_engine.speculation.selection import wants_draft_layer
 
 if TYPE_CHECKING:
     from colibri_engine.config import EngineConfig, ReadConfig
@@ -55,7 +54,7 @@ def run(argv: list[str], output: JobOutput) -> None:
     kernels.set_num_threads(threads)
     memory = machine.memory()
     with closing(open_checkpoint(config.model_path, config.model_dirs)) as checkpoint:
-        sizes = _sizes_of(checkpoint, config)
+        sizes = sizes_of(checkpoint, config)
         subject = _subject(checkpoint, sizes, config)
         rates = MeasuredRates(arguments.rates, config.numerics, renew=arguments.measure)
         speeds = _measured(rates, checkpoint, sizes, config)
@@ -64,7 +63,7 @@ def run(argv: list[str], output: JobOutput) -> None:
         for text in arguments.case:
             body = json.loads(text)
             case = _case(body, memory, speeds, threads)
-            sizes = _sizes_of(checkpoint, case.config)
+            sizes = sizes_of(checkpoint, case.config)
             plans.append(plan(replace(subject, sizes=sizes), case))
     report = {
         "model": _model(config.model_path, subject),
@@ -72,14 +71,6 @@ def run(argv: list[str], output: JobOutput) -> None:
         "plans": plans,
     }
     output.say("PLAN", json.dumps(report, ensure_ascii=False, allow_nan=False))
-
-
-def _sizes_of(checkpoint: Checkpoint, config: EngineConfig) -> ModelSizes:
-    return model_sizes(
-        checkpoint,
-        experts_per_token=config.experts_per_token,
-        with_draft_layer=wants_draft_layer(config.drafts),
-    )
 
 
 def _subject(checkpoint: Checkpoint, sizes: ModelSizes, config: EngineConfig) -> Subject:

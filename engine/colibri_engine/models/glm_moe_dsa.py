@@ -256,20 +256,30 @@ class _DraftLayer:
         self.cache_layout = config.attention.layout(config.indexer if self.selects else None)
 
 
-def _draft_prefix(weights: WeightReader, config: Config) -> str | None:
-    """The name of the draft layer, where the checkpoint has all of it."""
+def _draft_ends(config: Config) -> list[str]:
+    """Tensors that a checkpoint has which has all of the draft layer; empty for a model without."""
     prefix = f"model.layers.{config.num_layers}"
     last = config.num_experts - 1
     ends = ("eh_proj", "shared_head.norm", f"mlp.experts.{last}.down_proj")
-    if config.num_draft_layers and all(weights.has(f"{prefix}.{name}.weight") for name in ends):
-        return prefix
-    return None
+    return [f"{prefix}.{name}.weight" for name in ends] if config.num_draft_layers else []
 
 
 def cache_layouts(config: Config, names: Collection[str]) -> list[LayerLayout]:
     """Return what each layer keeps of a sequence; see `models.registry.cache_layouts`."""
-    has_indexers = not set(_indexer_names(config)).isdisjoint(names)
-    return _layouts(config, config.indexer if has_indexers else None)
+    return _layouts(config, _indexer_of(config, names))
+
+
+def draft_layouts(config: Config, names: Collection[str]) -> list[LayerLayout]:
+    """Return what the draft layer keeps; see `models.registry.draft_layouts`."""
+    ends = _draft_ends(config)
+    if not ends or not all(name in names for name in ends):
+        return []
+    return [config.attention.layout(_indexer_of(config, names))]
+
+
+def _indexer_of(config: Config, names: Collection[str]) -> IndexerShape | None:
+    """Return the indexer of the full layers; None where the file has none."""
+    return None if set(_indexer_names(config)).isdisjoint(names) else config.indexer
 
 
 def _layouts(config: Config, indexer: IndexerShape | None) -> list[LayerLayout]:
@@ -332,7 +342,9 @@ class Model:
         self._indexer = config.indexer if rule.sparse is not None else None
         self._selection = Selection(config.indexer.topk)
         self._draft: _DraftLayer | None = None
-        if (prefix := _draft_prefix(weights, config)) is not None:
+        ends = _draft_ends(config)
+        if ends and all(map(weights.has, ends)):
+            prefix = f"model.layers.{config.num_layers}"
             self._draft = _DraftLayer(weights, prefix, config, rule)
         size = shape.hidden_size
         widths = {"x": size, "normed": size, "router": config.num_experts}

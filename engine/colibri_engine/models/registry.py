@@ -132,6 +132,19 @@ def cache_layouts(checkpoint: Checkpoint) -> list[LayerLayout]:
     return layouts
 
 
+def draft_layouts(checkpoint: Checkpoint) -> list[LayerLayout]:
+    """Return what a layer that only drafts keeps of a sequence; empty where there is none.
+
+    Raises:
+        UnsupportedModel: the architecture or a configuration value is not implemented.
+    """
+    module, config = _read_config(checkpoint, None)
+    if not hasattr(module, "draft_layouts"):
+        return []
+    layouts: list[LayerLayout] = module.draft_layouts(config, checkpoint.names())
+    return layouts
+
+
 def _read_config(checkpoint: Checkpoint, experts_per_token: int | None) -> tuple[Any, Any]:
     """Return the module of an architecture, and the sizes of a checkpoint."""
     model_type = checkpoint.config.get("model_type")

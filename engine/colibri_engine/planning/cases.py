@@ -8,17 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import InsufficientMemory
-from colibri_engine.experts.budget import (
-    PROCESS_BYTES,
-    MemoryBudget,
-    Needs,
-    Placement,
-    StreamedLayers,
-    step_bytes,
-)
-from colibri_engine.memory_plan import StepShape, check_memory, must_stream, share_out
+from colibri_engine.experts.budget import MemoryBudget
 from colibri_engine.planning.forecast import Disk, Experts, Forecast, Machine, Work, decode, prefill
 from colibri_engine.planning.hits import distinct_share, hit_rate
+from colibri_engine.planning.placement import expected_placement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +21,7 @@ if TYPE_CHECKING:
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.machine import Memory
     from colibri_engine.planning.model_sizes import ModelSizes
+    from colibri_engine.planning.placement import Expected
     from colibri_engine.planning.rates import Rate
 
     Choices = npt.NDArray[np.float64]
@@ -71,16 +65,13 @@ def plan(subject: Subject, case: Case) -> dict[str, Any]:
     """Return the plan as plain data: whether it runs, tiers, times, warnings."""
     warnings: list[str] = []
     try:
-        placement = _placement(subject, case)
+        expected = expected_placement(subject.checkpoint, subject.sizes, case.config, case.memory)
     except InsufficientMemory as refusal:
-        return _refused(subject, case, refusal)
-    streams = placement.capacities != _all(subject.sizes)
-    if placement.nbytes > placement.budget.nbytes:
-        warnings.append(
-            f"weights, conversations and steps take {_gb(placement.nbytes)} when they are full, "
-            f"more than the budget of {_gb(placement.budget.nbytes)}"
-        )
-    work = _work(subject, placement, case.config)
+        return _refused(case, refusal)
+    streams = expected.streams
+    if expected.excess is not None:
+        warnings.append(expected.excess)
+    work = _work(subject, expected.held, case.config)
     token = decode(work, case.machine, min(_POSITIONS, case.config.context_length))
     rows = next(iter(work.distinct))
     step = prefill(work, case.machine, rows)
@@ -90,7 +81,7 @@ def plan(subject: Subject, case: Case) -> dict[str, Any]:
         "runs": True,
         "mode": "streamed" if streams else "resident",
         "settings": _settings(case.config),
-        "tiers": _tiers(subject.sizes, placement, streams=streams),
+        "tiers": _tiers(subject.sizes, expected),
         "hit_rate": work.hit_rate,
         "hit_source": _hit_source(subject, streams=streams),
         "decode": _forecast(token),
@@ -130,50 +121,10 @@ def with_speeds(
     return machine
 
 
-def _placement(subject: Subject, case: Case) -> Placement:
-    """Return where everything goes, as an engine would decide it.
-
-    Raises:
-        InsufficientMemory: as an engine would.
-    """
-    sizes, config, memory = subject.sizes, case.config, case.memory
-    per_token = sizes.config.num_experts_per_token
-    shape = StepShape(
-        sizes.hidden_size, sizes.expert_width, sizes.config.vocab_size, sizes.position_bytes
-    )
-    if sizes.streams:
-        if must_stream(sizes.file_bytes, _stored(sizes), config.memory, memory):
-            records = [layer.expert_bytes for layer in sizes.all_expert_layers]
-            streamed = StreamedLayers(records, sizes.config.num_experts, per_token)
-            return share_out(sizes.resident_bytes, shape, streamed, config, memory)
-    else:
-        check_memory(subject.checkpoint, config.memory, memory)
-    needs = Needs(
-        sizes.resident_bytes,
-        sizes.position_bytes * config.context_length * config.num_slots,
-        step_bytes(
-            config.step_rows, shape.hidden_size, shape.expert_width, per_token, shape.vocab_size
-        ),
-    )
-    nbytes = tuple(layer.expert_bytes for layer in sizes.all_expert_layers)
-    budget = MemoryBudget.of(memory, config.memory.ram_bytes)
-    return Placement(budget, needs, _all(sizes), 0, nbytes)
-
-
-def _stored(sizes: ModelSizes) -> StreamedLayers:
-    """Return the layers that could be streamed; before the model is loaded nobody knows more."""
-    records = [nbytes for _, nbytes in sizes.stored]
-    return StreamedLayers(records, max(number for number, _ in sizes.stored), 1)
-
-
-def _all(sizes: ModelSizes) -> tuple[int, ...]:
-    return tuple(layer.num_experts for layer in sizes.all_expert_layers)
-
-
-def _work(subject: Subject, placement: Placement, config: EngineConfig) -> Work:
+def _work(subject: Subject, held: tuple[int, ...], config: EngineConfig) -> Work:
     sizes = subject.sizes
     rows = config.prefill_chunk
-    capacities = placement.capacities[: len(sizes.expert_layers)]
+    capacities = held[: len(sizes.expert_layers)]
     alike = Counter(
         (layer.num_experts, layer.expert_bytes, _num_weights(layer.kinds), capacity)
         for layer, capacity in zip(sizes.expert_layers, capacities, strict=True)
@@ -220,14 +171,9 @@ def _num_weights(kinds: Any) -> int:  # noqa: ANN401 - a mapping of amounts
     return sum(amount.num_weights for amount in kinds.values())
 
 
-def _refused(subject: Subject, case: Case, refusal: InsufficientMemory) -> dict[str, Any]:
-    sizes = subject.sizes
+def _refused(case: Case, refusal: InsufficientMemory) -> dict[str, Any]:
     budget = MemoryBudget.of(case.memory, case.config.memory.ram_bytes)
-    needed = refusal.needed_bytes or sizes.file_bytes + PROCESS_BYTES
-    if sizes.streams and not refusal.needed_bytes:
-        stored = _stored(sizes)
-        least = stored.row_bytes + 2 * sum(stored.sizes)
-        needed = max(0, sizes.file_bytes - stored.nbytes) + PROCESS_BYTES + least
+    needed = refusal.needed_bytes
     return {
         "runs": False,
         "mode": "refused",
@@ -251,10 +197,12 @@ def _settings(config: EngineConfig) -> dict[str, Any]:
     }
 
 
-def _tiers(sizes: ModelSizes, placement: Placement, *, streams: bool) -> dict[str, Any]:
+def _tiers(sizes: ModelSizes, expected: Expected) -> dict[str, Any]:
+    placement = expected.placement
     needs = placement.needs
-    total = sum(_all(sizes))
-    held = sum(placement.capacities)
+    layers = sizes.all_expert_layers
+    held = sum(expected.held)
+    on_disk = [layer.num_experts - count for layer, count in zip(layers, expected.held, strict=True)]
     return {
         "vram": {"bytes": 0, "experts": 0},
         "ram": {
@@ -268,11 +216,13 @@ def _tiers(sizes: ModelSizes, placement: Placement, *, streams: bool) -> dict[st
             "reads_bytes": placement.working_bytes,
             "free_bytes": max(0, placement.budget.nbytes - placement.nbytes),
             "experts": held,
-            "slots_per_layer": _range(placement.capacities) if streams else None,
+            "slots_per_layer": _range(placement.capacities) if expected.streams else None,
         },
         "disk": {
-            "experts": total - held,
-            "bytes": max(0, sizes.expert_bytes - placement.cache_bytes),
+            "experts": sum(on_disk),
+            "bytes": sum(
+                count * layer.expert_bytes for count, layer in zip(on_disk, layers, strict=True)
+            ),
         },
     }
 
@@ -303,7 +253,3 @@ def _hit_source(subject: Subject, *, streams: bool) -> str:
     if not streams:
         return "everything is in memory"
     return "history" if subject.from_history else "usual shares"
-
-
-def _gb(nbytes: int) -> str:
-    return f"{nbytes / 1e9:.1f} GB"

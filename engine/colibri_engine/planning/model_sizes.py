@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from colibri_engine.conversion.tensor_classes import TensorClass, classify
 from colibri_engine.kernels import KvCache
 from colibri_engine.loader.base import StreamedCheckpoint
-from colibri_engine.models.registry import cache_layouts, read_sizes
+from colibri_engine.memory_plan import bytes_per_position
+from colibri_engine.models.registry import cache_layouts, draft_layouts, read_sizes
 from colibri_engine.planning.weight_forms import weight_form
+from colibri_engine.speculation.selection import wants_draft_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from colibri_engine.config import EngineConfig
     from colibri_engine.kernels import LayerLayout
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.loader.stream_tensors import StoredExperts
@@ -93,8 +96,7 @@ class ModelSizes:
         head: Of them, those of the head: a prompt token does not need it.
         expert_layers: Layers with routed experts, drafts not among them.
         draft_layers: Those that only draft.
-        stored: Number and bytes of the records of every layer that has some, used or not.
-        position_bytes: What a conversation takes for each position.
+        position_bytes: What a conversation takes for each position, in the draft layer's cache too.
         position_macs: Multiply-adds of one token's attention for each position it looks at.
     """
 
@@ -107,7 +109,6 @@ class ModelSizes:
     head: Mapping[str, Amount]
     expert_layers: tuple[ExpertLayer, ...]
     draft_layers: tuple[ExpertLayer, ...]
-    stored: tuple[tuple[int, int], ...]
     position_bytes: int
     position_macs: int
 
@@ -128,9 +129,8 @@ class ModelSizes:
 
     @property
     def streams(self) -> bool:
-        """Whether every layer's experts can be read one by one."""
-        layers = self.all_expert_layers
-        return bool(layers) and all(layer.record_bytes is not None for layer in layers)
+        """Whether some layers' experts can be read one by one."""
+        return any(layer.record_bytes is not None for layer in self.all_expert_layers)
 
 
 def model_sizes(
@@ -154,8 +154,8 @@ def model_sizes(
     hidden_size = checkpoint.shape(_EMBEDDING)[1]
     layers = sums.expert_layers()
     layouts = cache_layouts(checkpoint)
-    cache = KvCache(layouts)
-    cache.reserve(1)
+    drafts = draft_layouts(checkpoint) if with_draft_layer else []
+    caches = [KvCache(found) for found in (layouts, drafts) if found]
     return ModelSizes(
         config=config,
         hidden_size=hidden_size,
@@ -166,9 +166,22 @@ def model_sizes(
         head=dict(sums.head),
         expert_layers=tuple(layer for layer in layers if layer.layer < config.num_layers),
         draft_layers=tuple(layer for layer in layers if layer.layer >= config.num_layers),
-        stored=sums.stored(),
-        position_bytes=-(-cache.nbytes // cache.capacity),
+        position_bytes=sum(map(bytes_per_position, caches)),
         position_macs=_position_macs(layouts, checkpoint.config.get("num_attention_heads")),
+    )
+
+
+def sizes_of(checkpoint: Checkpoint, config: EngineConfig) -> ModelSizes:
+    """Return the sizes of a model as an engine of this configuration loads it.
+
+    Raises:
+        UnsupportedModel: the architecture or a configuration value is not implemented.
+        CheckpointError: a tensor without which no model is one is missing.
+    """
+    return model_sizes(
+        checkpoint,
+        experts_per_token=config.experts_per_token,
+        with_draft_layer=wants_draft_layer(config.drafts),
     )
 
 
@@ -227,11 +240,6 @@ class _Sums:
             kinds[form.kind] = kinds[form.kind].plus(form)
             if name.endswith("gate_proj.weight"):
                 self.expert_width = self._checkpoint.shape(name)[0]
-
-    def stored(self) -> tuple[tuple[int, int], ...]:
-        """Return number and bytes of the records of every layer that has some."""
-        found = self._records.values()
-        return tuple((len(experts.places), experts.record.nbytes) for experts in found)
 
     def expert_layers(self) -> list[ExpertLayer]:
         """Return the layers with routed experts in order."""
