@@ -15,6 +15,7 @@ from colibri_protocol.errors import (
     BadOption,
     ColibriError,
     ContextLengthExceeded,
+    ExpertReadFailed,
     OutOfKvBlocks,
 )
 from colibri_protocol.limits import ANY_SLOT
@@ -110,6 +111,8 @@ def error_of(failure: RequestFailed, model: Mapping[str, object] | None = None) 
         )
     if failure.code == ErrorCode.OUT_OF_MEMORY:
         return OutOfKvBlocks()
+    if failure.code == ErrorCode.READ_FAILED:
+        return ExpertReadFailed.from_detail(failure.detail)
     if failure.code == ErrorCode.EMPTY_PROMPT:
         return EmptyPrompt("the prompt is empty", hint="write at least one character")
     option = _OPTION_PROBLEM.fullmatch(failure.detail)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from colibri_engine.errors import (
     BadOption,
     ContextLengthExceeded,
+    ExpertReadFailed,
     OutOfKvBlocks,
     RequestRefused,
 )
@@ -179,6 +180,8 @@ def refusal(request_id: int, error: Exception) -> RequestFailed:
             return RequestFailed(request_id, ErrorCode.BAD_REQUEST, f"grammar: {error}")
         case BadOption():
             return RequestFailed(request_id, ErrorCode.BAD_REQUEST, str(error))
+        case ExpertReadFailed():
+            return RequestFailed(request_id, ErrorCode.READ_FAILED, error.detail)
         case MemoryError() | OutOfKvBlocks():
             return RequestFailed(request_id, ErrorCode.OUT_OF_MEMORY, str(error))
         case _:

@@ -8,7 +8,7 @@ modules import them from here. Those added below never reach a gateway by name.
     │   InsufficientMemory · NoModel                                                       exit 3
     ├ KernelUnavailable · BadOption · BadChoice                                          exit 2
     ├ ConversionError                                                                    exit 1
-    ├ ExpertReadFailed        one request; the engine goes on
+    ├ ExpertReadFailed        one request; the engine goes on: `ERROR id READ_FAILED detail`
     └ RequestRefused            one request; the wire's `ERROR id CODE detail`
     SettingsError                                                                        exit 2
 """
@@ -21,6 +21,7 @@ from colibri_protocol.errors import (
     ColibriError,
     ContextLengthExceeded,
     EngineError,
+    ExpertReadFailed,
     KernelUnavailable,
     OutOfKvBlocks,
     SettingsError,
@@ -65,12 +66,6 @@ class InsufficientMemory(EngineError):
 
     default_code = "insufficient_memory"
     needed_bytes: int = 0
-
-
-class ExpertReadFailed(EngineError):
-    """An expert could not be read while a request needed it."""
-
-    default_code = "expert_read_failed"
 
 
 class ConversionError(EngineError):

@@ -27,6 +27,7 @@ from colibri_engine.experts.guard import MemoryGuard
 from colibri_engine.experts.history import History
 from colibri_engine.experts.record_reader import open_reader
 from colibri_engine.experts.records import RecordTable
+from colibri_engine.experts.replicas import find_copies
 from colibri_engine.experts.store import ExpertStore
 from colibri_engine.experts.tiers import ExpertTiers
 from colibri_engine.experts.usage import USAGE_NAME, UsageFile
@@ -74,6 +75,21 @@ def open_store(checkpoint: Checkpoint, config: MemoryConfig) -> ExpertStore:
             hint="check the permissions of the files, or take another COLI_READ_MODE",
         ) from exc
     return ExpertStore(table, reader, looks_ahead=config.looks_ahead)
+
+
+def check_mirrors(checkpoint: Checkpoint, config: MemoryConfig) -> None:
+    """Look at the mirrors of a model that is all in memory, and say that it needs none.
+
+    Raises:
+        SettingsError: a mirror could not be used either.
+    """
+    mirrors = config.reads.mirrors
+    if mirrors:
+        find_copies(checkpoint.weight_files(), mirrors)
+        logger.warning(
+            "COLI_MODEL_MIRROR: %s not read, all of the model is in memory",
+            f"{mirrors[0]} is" if len(mirrors) == 1 else f"{len(mirrors)} directories are",
+        )
 
 
 def must_stream(

@@ -20,7 +20,7 @@ from colibri_engine.kv_files.identity import identify
 from colibri_engine.kv_files.layout import RowShape
 from colibri_engine.kv_files.original import original_shape
 from colibri_engine.loader.checkpoint import open_checkpoint
-from colibri_engine.memory_plan import open_store, place_experts
+from colibri_engine.memory_plan import check_mirrors, open_store, place_experts
 from colibri_engine.models.registry import load_model
 from colibri_engine.planning.model_sizes import sizes_of
 from colibri_engine.planning.placement import expected_placement
@@ -75,6 +75,8 @@ def load(config: EngineConfig) -> Loaded:
         if expected.excess is not None:
             logger.warning("%s", expected.excess)
         store = open_store(checkpoint, config.memory) if expected.streams else None
+        if store is None:
+            check_mirrors(checkpoint, config.memory)
         tokenizer = Tokenizer(checkpoint.tokenizer)
         model = _load_model(checkpoint, config, store)
         tiers = None

@@ -173,6 +173,23 @@ class OutOfKvBlocks(EngineError):
         super().__init__(message, hint=hint)
 
 
+class ExpertReadFailed(EngineError):
+    """An expert could not be read while a request needed it; the engine goes on."""
+
+    default_code = "expert_read_failed"
+
+    @classmethod
+    def from_detail(cls, detail: str) -> ExpertReadFailed:
+        """Return the error that `detail` of an ERROR line tells of: what failed, then a remedy."""
+        message, is_there, hint = detail.rpartition("; ")
+        return cls(message, hint=hint) if is_there else cls(detail or "an expert cannot be read")
+
+    @property
+    def detail(self) -> str:
+        """Both, as they cross the wire."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
 class KernelUnavailable(EngineError):
     """A kernel variant was demanded that this CPU or this build lacks.
 

@@ -67,6 +67,7 @@ class ErrorCode(StrEnum):
     CONTEXT_EXCEEDED = "CONTEXT_EXCEEDED"
     INTERNAL = "INTERNAL"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    READ_FAILED = "READ_FAILED"
 
 
 class FinishReason(StrEnum):

@@ -22,6 +22,7 @@ EXAMPLES: dict[str, ColibriError] = {
     "checkpoint_error": errors.CheckpointError("m", path=Path("/m"), tensor="t"),
     "context_length_exceeded": ContextLengthExceeded(5, 4),
     "out_of_memory": errors.OutOfKvBlocks(),
+    "expert_read_failed": errors.ExpertReadFailed("m"),
     "kernel_unavailable": errors.KernelUnavailable("amx", ["avx2", "scalar"]),
     "bad_option": errors.BadOption("top_p", "must be below 1"),
     "settings_error": errors.SettingsError("m", setting="ctx", source="--ctx"),

@@ -20,7 +20,7 @@ from colibri_cli.logs import configure_logs
 from colibri_cli.supervisor.client import EngineClient
 from colibri_cli.supervisor.requests import EngineRequest, RequestEvent
 from colibri_cli.supervisor.spawn import spawn_engine
-from colibri_protocol.errors import ColibriError, ContextLengthExceeded
+from colibri_protocol.errors import ColibriError, ContextLengthExceeded, ExpertReadFailed
 from colibri_protocol.messages import (
     Accepted,
     Finished,
@@ -117,6 +117,19 @@ def test_refusals_become_errors_of_ours(launch: EngineLaunch) -> None:
                 await collect(client, ask("[[error0]]"))
             with pytest.raises(ColibriError):
                 await collect(client, ask("[[twice]]"))
+            assert text_of(await collect(client, ask("[[reply ok]]"))) == b"ok"
+
+    run_async(body)
+
+
+def test_an_expert_that_cannot_be_read_is_an_error_by_name(launch: EngineLaunch) -> None:
+    async def body() -> None:
+        detail = "out-00000.safetensors: experts.3: Input/output error; check the disk"
+        async with connected(launch) as client:
+            with pytest.raises(ExpertReadFailed) as caught:
+                await collect(client, ask(f"[[late-error READ_FAILED {detail}]]"))
+            assert f"{caught.value.message}; {caught.value.hint}" == detail
+            assert caught.value.hint == "check the disk"
             assert text_of(await collect(client, ask("[[reply ok]]"))) == b"ok"
 
     run_async(body)

@@ -157,7 +157,8 @@ class Demand:
             return
         if not layer.views.has_finite_scales(layer.pool.arena, slot):
             raise ExpertReadFailed(
-                f"{layer.records.prefix}.{expert} holds a scale that is not finite",
-                hint="the file is damaged; copy or convert the model again",
+                f"{self._store.file_of(layer, expert)}: {layer.records.prefix}.{expert} holds a "
+                "scale that is not finite",
+                hint="the file is damaged: copy or convert the model again",
             )
         layer.checked.add(expert)

@@ -42,9 +42,11 @@ def find_copies(paths: Sequence[Path], mirrors: Sequence[Path]) -> list[list[Pat
     if len(mirrors) > MAX_MIRRORS:
         raise _refused(f"{len(mirrors)} directories, at most {MAX_MIRRORS} can be used")
     found: list[list[Path | None]] = [[] for _ in paths]
-    for mirror in mirrors:
+    for number, mirror in enumerate(mirrors):
         if not mirror.is_dir():
             raise _refused(f"{mirror} is no directory")
+        if any(mirror.samefile(other) for other in mirrors[:number]):
+            raise _refused(f"{mirror} is named twice")
         problems: list[str] = []
         for path, copies in zip(paths, found, strict=True):
             copies.append(_admitted(path, mirror / path.name, problems))

@@ -248,7 +248,6 @@ class ExpertStore:
     ) -> ExpertReadFailed:
         """Return what to say of a read that failed."""
         place = layer.records.places[expert]
-        path = self.table.paths[place.file]
         name = f"{layer.records.prefix}.{expert}"
         if completion.error == errno.ENODATA:
             problem = (
@@ -258,8 +257,12 @@ class ExpertStore:
         else:
             problem = f"reading {layer.records.nbytes} bytes at {place.offset}: "
             problem += os.strerror(completion.error)
-            hint = "check the disk; the system's log may say more"
-        return ExpertReadFailed(f"{path.name}: {name}: {problem}", hint=hint)
+            hint = "check the disk and the system's log"
+        return ExpertReadFailed(f"{self.file_of(layer, expert)}: {name}: {problem}", hint=hint)
+
+    def file_of(self, layer: StreamedLayer, expert: int) -> str:
+        """Return the name of the file that an expert's record is in."""
+        return self.table.paths[layer.records.places[expert].file].name
 
     def _keep_spare(self) -> None:
         """Offer what was read without being asked for to its layer's cache."""

@@ -18,7 +18,7 @@ from colibri_engine import kernels, machine
 from colibri_engine.config import read_config
 from colibri_engine.errors import ColibriError
 from colibri_engine.loader.checkpoint import open_checkpoint
-from colibri_engine.memory_plan import open_store
+from colibri_engine.memory_plan import check_mirrors, open_store
 from colibri_engine.models.registry import architecture
 from colibri_engine.planning.model_sizes import sizes_of
 from colibri_engine.planning.placement import expected_placement
@@ -172,6 +172,8 @@ def _memory(checkpoint: Checkpoint) -> dict[str, Any]:
     expected = expected_placement(checkpoint, sizes, config, memory)
     if expected.streams:
         open_store(checkpoint, config.memory).close()
+    else:
+        check_mirrors(checkpoint, config.memory)
     return {
         "available_bytes": memory.available,
         "total_bytes": memory.total,

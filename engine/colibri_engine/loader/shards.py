@@ -226,7 +226,8 @@ def _find_files(directories: Sequence[Path]) -> list[Path]:
     """Return the weight files of directories, by name.
 
     Raises:
-        CheckpointError: a directory is none, or two of them have a file of the same name.
+        CheckpointError: a directory is none, a further one has no file, or two of them have a file
+            of the same name.
     """
     found: dict[str, Path] = {}
     for directory in directories:
@@ -234,7 +235,14 @@ def _find_files(directories: Sequence[Path]) -> list[Path]:
             raise CheckpointError(
                 f"{directory} is no directory", path=directory, hint="see COLI_MODEL_DIRS"
             )
-        for path in directory.glob("*.safetensors"):
+        files = list(directory.glob("*.safetensors"))
+        if not files and directory is not directories[0]:
+            raise CheckpointError(
+                f"{directory} holds no weight files",
+                path=directory,
+                hint="name directories with *.safetensors in COLI_MODEL_DIRS, or leave it out",
+            )
+        for path in files:
             other = found.setdefault(path.name, path)
             if other is not path:
                 raise CheckpointError(

@@ -114,6 +114,9 @@ def test_a_mirror_that_gives_nothing_is_refused_by_name(
         mirror.mkdir(exist_ok=True)
     with pytest.raises(SettingsError, match="own file, no copy"):
         find_copies([own], [own.parent])
+    write_shard(mirror / own.name, body)
+    with pytest.raises(SettingsError, match="mirror is named twice"):
+        find_copies([own], [mirror, mirror.parent / "model" / ".." / "mirror"])
     with pytest.raises(SettingsError, match="5 directories, at most 4"):
         find_copies([own], [mirror] * 5)
 

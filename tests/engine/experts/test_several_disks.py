@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from contextlib import closing
@@ -10,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colibri_engine.config import ReadConfig
-from colibri_engine.errors import CheckpointError
+from colibri_engine import startup
+from colibri_engine.config import ReadConfig, read_config
+from colibri_engine.errors import CheckpointError, SettingsError
 from colibri_engine.loader.checkpoint import open_checkpoint
 from tests.engine.experts.streaming_rig import (
     conversation,
@@ -114,3 +116,35 @@ def test_a_model_that_is_one_file_cannot_be_split(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="several directories") as caught:
         open_checkpoint(file, [tmp_path])
     assert "COLI_MODEL_DIRS" in str(caught.value.hint)
+
+
+def test_a_directory_without_weight_files_is_refused(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"{tmp_path} holds no weight files"):
+        open_checkpoint(whole, [tmp_path])
+
+
+def start(path: Path, mirrors: str) -> None:
+    environ = {"SNAP": str(path), "COLI_MODEL_MIRROR": mirrors, "COLI_KV_SAVE": "0"}
+    startup.load(read_config((), environ)).engine.close()
+
+
+def test_a_mirror_of_a_model_that_is_all_in_memory_is_said_not_to_be_read(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror = moved(whole, tmp_path / "mirror", {0})
+    start(whole, str(mirror))
+    (said,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert said == f"COLI_MODEL_MIRROR: {mirror} is not read, all of the model is in memory"
+
+
+def test_a_mirror_that_could_not_be_used_is_refused_wherever_the_experts_are(
+    whole: Path, tmp_path: Path
+) -> None:
+    mirror = moved(whole, tmp_path / "mirror", {0})
+    for mirrors, problem in (
+        (f"{mirror}{os.pathsep}{whole}", "the model's own file, no copy"),
+        (f"{mirror}{os.pathsep}{mirror}", "is named twice"),
+        (str(tmp_path / "none"), "is no directory"),
+    ):
+        with pytest.raises(SettingsError, match=problem):
+            start(whole, mirrors)

@@ -187,7 +187,9 @@ def test_a_read_that_fails_ends_its_request_and_no_other(
     while not engine.is_idle:
         found += engine.step()
     (failure,) = (m for m in found if isinstance(m, RequestFailed))
-    assert "out-00000.safetensors" in failure.detail
+    assert failure.code == "READ_FAILED"
+    assert failure.detail.startswith("out-00000.safetensors: ")
+    assert failure.detail.endswith("; the file was cut: copy or convert the model again")
     assert "Traceback" not in caplog.text
     assert "copy or convert the model again" in caplog.text
     assert not any(isinstance(m, Finished) for m in found)

@@ -23,18 +23,20 @@ from colibri_protocol.errors import (
     CheckpointError,
     ColibriError,
     ContextLengthExceeded,
+    ExpertReadFailed,
     OutOfKvBlocks,
 )
 
 TELLTALE = "/opt/private/model.gguf"
 FOR_CLIENTS = {400, 404, 429}
+FOR_CLIENTS_TOO = {"overloaded", "scheduler_closed", "expert_read_failed"}
 
 
 @pytest.mark.parametrize("code", ERROR_TABLE)
 def test_server_faults_keep_their_details_to_themselves(code: str) -> None:
     error = http_error_of(ColibriError(f"broken: {TELLTALE}", code=code))
     assert 400 <= error.status <= 599
-    if error.status not in FOR_CLIENTS and code not in {"overloaded", "scheduler_closed"}:
+    if error.status not in FOR_CLIENTS and code not in FOR_CLIENTS_TOO:
         assert TELLTALE not in error.message
     json.loads(render_openai_error(error, "req_1").body)
 
@@ -91,6 +93,13 @@ def test_engine_faults(error: ColibriError, status: int) -> None:
     assert (answer.status, answer.code) == (status, "engine_error")
     assert ("Retry-After" in answer.headers) == (status == 503)
     assert TELLTALE not in answer.message
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    error = ExpertReadFailed("out-00000.safetensors: Input/output error", hint="check the disk")
+    answer = http_error_of(error)
+    assert (answer.status, answer.code) == (500, "engine_error")
+    assert answer.message == "out-00000.safetensors: Input/output error (check the disk)"
 
 
 @pytest.mark.parametrize(
