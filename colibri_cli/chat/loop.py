@@ -21,6 +21,7 @@ from colibri_cli.backends.base import (
 from colibri_cli.chat.attaching_files import mentioned_files
 from colibri_cli.chat.slash import Invocation, Message, UnknownCommand, parse_line
 from colibri_cli.errors import EXIT_ENGINE, EXIT_OK, ServerRefused, SupervisorError, UsageError
+from colibri_cli.logs import lines_wait
 from colibri_cli.terminal.answer_text import cut_notice, statistics_line
 from colibri_protocol.errors import ColibriError, ContextLengthExceeded
 from colibri_protocol.settings import nearest
@@ -158,20 +159,29 @@ class ChatLoop:
     async def _turn(self, begin: Begin, before: str = "") -> None:
         """Ask, show the answer and keep it; `before` is what it continues."""
         self.screen.is_quiet = self._is_quiet
-        self.screen.begin_answer(before)
-        try:
-            if not await self._answered(begin):
-                self._is_over = True
-        except ColibriError as error:
-            self.session.drop()
-            self.screen.end_answer()
-            self.screen.show_error(error)
-            if isinstance(error, ContextLengthExceeded) and self.session.turns:
-                self.screen.notice("/reset begins a new conversation, /undo takes messages back")
-            elif self.session.failed is not None and not isinstance(error, SupervisorError):
-                self.screen.notice("the message was not answered; /retry sends it once more")
-            if isinstance(error, SupervisorError) and not await self._comes_back(error):
-                self._is_over = True
+        failure: ColibriError | None = None
+        with lines_wait():
+            self.screen.begin_answer(before)
+            try:
+                if not await self._answered(begin):
+                    self._is_over = True
+            except ColibriError as error:
+                failure = error
+            finally:
+                self.screen.end_answer()
+        if failure is not None:
+            await self._failed(failure)
+
+    async def _failed(self, error: ColibriError) -> None:
+        """Tell why there is no answer, and what can be done."""
+        self.session.drop()
+        self.screen.show_error(error)
+        if isinstance(error, ContextLengthExceeded) and self.session.turns:
+            self.screen.notice("/reset begins a new conversation, /undo takes messages back")
+        elif self.session.failed is not None and not isinstance(error, SupervisorError):
+            self.screen.notice("the message was not answered; /retry sends it once more")
+        if isinstance(error, SupervisorError) and not await self._comes_back(error):
+            self._is_over = True
 
     async def _answered(self, begin: Begin) -> bool:
         """Show an answer; once, wait as long as an overloaded server asks for. False: leave."""

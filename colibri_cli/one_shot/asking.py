@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from colibri_cli.logs import lines_wait
 from colibri_cli.one_shot.prompt import is_terminal
 from colibri_cli.sampling import thinking_of
 
@@ -77,15 +78,18 @@ async def ask(question: Question, printer: Printer) -> None:
             thinking = thinking_of(question.settings, card)
             session = question.session(backend, thinking=thinking)
             answer = await session.ask(question.prompt.text)
-        async with answer:
-            async for event in answer:
-                printer.take(event)
+        with lines_wait():
+            try:
+                async with answer:
+                    async for event in answer:
+                        printer.take(event)
+            finally:
+                printer.end_line()
         if session is not None:
             session.keep(printer.text, printer.reasoning, printer.done)
             await _keep(question, session, card.id, endpoint)
         printer.finish(card.id, card.context_length)
     finally:
-        printer.end_line()
         await backend.close()
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.terminal import Terminal
+
 if TYPE_CHECKING:
     from tests.fakes.command_line import CommandLine
 
@@ -204,3 +206,16 @@ def test_a_closed_pipe_ends_quietly(served: CommandLine) -> None:
     assert process.returncode == 141
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_warning_in_the_middle_of_an_answer_comes_behind_it(
+    served: CommandLine, command: str
+) -> None:
+    prompt = "[[pieces one |two |three]] [[warn 1]] [[slow 0.1]]"
+    arguments = (command, prompt) if command == "run" else (command, "--plain")
+    with Terminal([*served.argv, *arguments], served.environment, served.home) as terminal:
+        if command == "chat":
+            terminal.type(f"{prompt}\r")
+        terminal.expect("one two three\n", 120)
+        terminal.expect("WARNING colibri_cli.engine: a disk was slow", 120)

@@ -15,6 +15,7 @@ Directives in the prompt choose the reply. In a framed prompt only the last text
     [[utf8]] [[invalid-utf8]]         every byte of a text a piece of its own; broken UTF-8
     [[slow S]] [[silent S]] [[late S]]   S seconds before each piece, the first, ACCEPT
     [[gate FILE]]        no piece before the file exists
+    [[warn N]]           a warning on standard error after N pieces
     [[die N]] [[exit CODE N]] [[hang N]] [[garbage N]]   after N pieces (default 0): SIGKILL itself,
                          leave with a code, answer nothing any more, break the framing
     [[error CODE …]]     refuse before ACCEPT; [[late-error CODE …]] after the pieces
@@ -380,6 +381,8 @@ class FakeEngine:
         if "exit" in script and turn.num_sent == int(after or 0):
             print("fake engine: leaving on demand", file=sys.stderr, flush=True)
             os._exit(int(exit_code or 1))
+        if "warn" in script and turn.num_sent == int(script["warn"] or 0):
+            print("coli-engine: WARNING: a disk was slow", file=sys.stderr, flush=True)
         if "garbage" in script and turn.num_sent == int(script["garbage"] or 0):
             self.write(b"DATA x y\n\x00\xff")
         if "hang" in script and turn.num_sent == int(script["hang"] or 0):
