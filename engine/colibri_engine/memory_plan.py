@@ -116,9 +116,7 @@ class StepShape(NamedTuple):
     position_bytes: int
 
 
-def needs_of(
-    resident_bytes: int, shape: StepShape, per_token: int, config: EngineConfig
-) -> Needs:
+def needs_of(resident_bytes: int, shape: StepShape, per_token: int, config: EngineConfig) -> Needs:
     """Return what is in memory whatever is cached.
 
     Args:

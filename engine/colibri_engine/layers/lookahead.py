@@ -114,9 +114,8 @@ class Lookahead:
         if normed.rows <= MAX_GUESSED_ROWS:
             self._priority = ReadPriority.SPECULATIVE
             self._is_guess = True
-            count = max(1, round(normed.rows * num_choices * min(1.0, self.precision / _WORTH)))
             guess = by_score if self._router is None else self._router.guess(normed)
-            self._want(guess, count)
+            self._want(guess, self._num_guesses(normed.rows))
         elif self._router is not None and normed.rows * num_choices >= (
             _SURE_ROWS * layer.num_experts
         ):
@@ -139,6 +138,18 @@ class Lookahead:
             share = len(self._begun.intersection(wanted)) / len(self._begun)
             self.precision = _MEMORY * self.precision + (1 - _MEMORY) * share
         self._begun.clear()
+
+    def _num_guesses(self, num_rows: int) -> int:
+        """Return how many guesses are worth reading; one at least, so that there is news of them.
+
+        Scores tell the rows of the next token not apart, so behind the last mixture one row's
+        choices are all there is to guess, and of them the part that came true lately: where there
+        are few layers, every wrong one weighs.
+        """
+        num_choices = self._experts.per_token
+        if self._router is None:
+            return max(1, round(num_choices * self.precision))
+        return max(1, round(num_rows * num_choices * min(1.0, self.precision / _WORTH)))
 
     def _want(self, ranked: Numbers, count: int) -> None:
         layer = self._experts.layer

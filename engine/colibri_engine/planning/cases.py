@@ -202,7 +202,9 @@ def _tiers(sizes: ModelSizes, expected: Expected) -> dict[str, Any]:
     needs = placement.needs
     layers = sizes.all_expert_layers
     held = sum(expected.held)
-    on_disk = [layer.num_experts - count for layer, count in zip(layers, expected.held, strict=True)]
+    on_disk = [
+        layer.num_experts - count for layer, count in zip(layers, expected.held, strict=True)
+    ]
     return {
         "vram": {"bytes": 0, "experts": 0},
         "ram": {

@@ -314,10 +314,11 @@ class _Mixture(NamedTuple):
 def _score_guesses_s(work: Work, machine: Machine, between_s: float) -> float:
     """Return what reads guessed by score delay the first mixture of the next token.
 
-    Behind the last mixture as many are begun as a row asks for; the head, the sampling and the
-    layers before the first mixture go on meanwhile.
+    Behind the last mixture that part of a row's experts is begun that is likely right; the head,
+    the sampling and the layers before the first mixture go on meanwhile.
     """
     assert machine.disk is not None
     experts = work.experts[0]
-    vain = _VAIN_BY_SCORE * experts.per_token * experts.nbytes / machine.disk.bytes_per_s
+    begun = max(1.0, (1 - _VAIN_BY_SCORE) * experts.per_token)
+    vain = _VAIN_BY_SCORE * begun * experts.nbytes / machine.disk.bytes_per_s
     return max(0.0, vain - 2 * between_s - CALLS_PER_STEP * machine.call_s)

@@ -97,6 +97,21 @@ def test_guesses_that_do_not_come_true_become_fewer(stream: Path) -> None:
     assert guesses.precision > 0.9
 
 
+def test_behind_the_last_mixture_no_more_is_read_than_one_row_may_want(stream: Path) -> None:
+    model, store = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
+    first = model._layers[1].mixture.experts  # type: ignore[attr-defined]
+    guesses = next(guess for guess in first.guesses if guess._router is None)
+    for precision, most in ((1.0, PER_TOKEN), (0.5, PER_TOKEN // 2), (0.0, 1)):
+        guesses.precision = precision
+        assert {guesses._num_guesses(rows) for rows in (1, 4, 8)} == {most}
+    guesses.precision = 1.0
+    before = store.counters.ahead
+    run_steps(model, [[(number, [3 + number]) for number in range(6)]])
+    begun = guesses._begun | set(guesses._waiting)
+    assert len(begun) <= PER_TOKEN
+    assert store.counters.ahead > before
+
+
 def test_a_long_prompt_reads_the_next_layer_while_this_one_is_computed(stream: Path) -> None:
     model, store = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
     run_steps(model, [[(0, list(range(60)))]])

@@ -96,7 +96,7 @@ def test_lookahead_begins_earlier_and_reads_some_in_vain() -> None:
     assert ahead.read_s == pytest.approx(2 * (0.5 * 0.0113 + 0.25 * 0.0216))
     slow = replace(MACHINE, disk=Disk(1e8))
     found = decode(replace(WORK, looks_ahead=True), slow, 0)
-    vain = 0.12 - 2 * between - CALLS_PER_STEP * 1e-6
+    vain = 0.06 - 2 * between - CALLS_PER_STEP * 1e-6
     assert found.read_s == pytest.approx(2 * (0.5 * 0.103 + 0.25 * 0.206) + vain)
 
 
