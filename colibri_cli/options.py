@@ -188,6 +188,7 @@ class EngineOptions:
     engine_bin: Annotated[str | None, setting("engine_bin", _MODEL)] = None
     ram_gb: Annotated[str | None, setting("ram_gb", _MODEL)] = None
     cap: Annotated[str | None, setting("cap", _MODEL)] = None
+    repin: Annotated[str | None, setting("repin", _MODEL)] = None
     auto_tier: Annotated[bool | None, setting("auto_tier", _MODEL)] = None
 
 

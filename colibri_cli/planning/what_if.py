@@ -73,7 +73,7 @@ class WhatIf:
             if word in _SETTINGS:
                 setting = SETTINGS[_SETTINGS[word]]
                 parsed = setting.parse(value, f"--what-if {word}")
-                environment |= dict.fromkeys(setting.env, str(parsed))
+                environment |= setting.written(parsed)
             elif word in _AMOUNTS:
                 amounts[_AMOUNTS[word]] = _amount(word, value)
             else:

@@ -82,6 +82,7 @@ def load(config: EngineConfig) -> Loaded:
         tiers = None
         if store is not None and store.layers:
             tiers = place_experts(store, model, config, memory)
+        _tell_context(config.context_length, model.config.max_positions)
         admission = _admission(checkpoint, config, model, tokenizer)
         kept = _kept(checkpoint, config, model) if config.kv_save else None
         info = ModelInfo(
@@ -112,8 +113,11 @@ def load(config: EngineConfig) -> Loaded:
         if conversations is not None:
             engine.keep(conversations)
     compiler = GrammarCompiler(tokenizer, model.config.vocab_size, admission.eos_ids)
-    if config.drafts.grammar_path is not None and engine.uses_guides:
-        engine.expect(_expected_grammar(config.drafts.grammar_path, compiler))
+    if config.drafts.grammar_path is not None:
+        if engine.uses_guides:
+            engine.expect(_expected_grammar(config.drafts.grammar_path, compiler))
+        else:
+            logger.warning("COLI_DRAFT_GRAMMAR is not used: nothing is drafted from grammars")
     return Loaded(engine, tokenizer, info, compiler)
 
 
@@ -166,6 +170,17 @@ def _load_model(checkpoint: Checkpoint, config: EngineConfig, store: ExpertStore
             f"{gb(memory.available)} are left",
             hint="close other programs, or take a smaller model or one with fewer bits per weight",
         ) from exc
+
+
+def _tell_context(wanted: int, trained: int) -> None:
+    """Say that a context is longer than the model knows; 0: it does not tell."""
+    if 0 < trained < wanted:
+        logger.warning(
+            "a context of %d tokens (--ctx) is more than the %d the model was trained for: beyond "
+            "those, answers get worse",
+            wanted,
+            trained,
+        )
 
 
 def _admission(

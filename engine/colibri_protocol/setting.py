@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from colibri_protocol.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SettingValue = str | int | float | bool | None
 
@@ -17,6 +20,10 @@ _FALSE: Final = frozenset({"0", "false", "no", "off"})
 _NO_LIMIT: Final = 2**30  # a bound above this only guards against overflow
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,20}")
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+
+
+def _no_words() -> Mapping[str, Mapping[str, str]]:
+    return {}
 
 
 class Kind(StrEnum):
@@ -55,6 +62,7 @@ class Setting:
         high: Greatest value of a number.
         low_open: Whether `low` itself is excluded.
         choices: Allowed words of a choice.
+        words: By variable of another program's, its own words and what they mean here.
     """
 
     name: str
@@ -69,6 +77,7 @@ class Setting:
     high: float | None = None
     low_open: bool = False
     choices: tuple[str, ...] = ()
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=_no_words, hash=False)
 
     @property
     def allowed(self) -> str:
@@ -97,6 +106,8 @@ class Setting:
             SettingsError: Naming the value, the source and the remedy.
         """
         word = text.strip()
+        if source in self.words:
+            return self._translated(word, source)
         if source == "OMP_NUM_THREADS":  # may list one count per nesting level
             word = word.split(",")[0]
         lowered = word.lower()
@@ -113,6 +124,29 @@ class Setting:
         if checked is None:
             raise self._refusal(text, source)
         return checked
+
+    def _translated(self, word: str, source: str) -> SettingValue:
+        """Return what a word of another program's variable means."""
+        words = self.words[source]
+        if word not in words:
+            allowed = " or ".join(words)
+            raise SettingsError(
+                f"{source}: {word[:60]!r} is not {allowed}",
+                setting=self.name,
+                source=source,
+                hint=f"set {source} to {allowed}, or leave it out",
+            )
+        return words[word]
+
+    def written(self, value: SettingValue) -> dict[str, str]:
+        """Return the variables that hand a value on, each in the words of its own."""
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        found: dict[str, str] = {name: text for name in self.env if name not in self.words}
+        for variable, words in self.words.items():
+            for word, meaning in words.items():
+                if meaning == text:
+                    found[variable] = word
+        return found
 
     def check(self, value: object, source: str) -> SettingValue:
         """Return a typed value (of a flag or a configuration file) after checking it.

@@ -101,7 +101,7 @@ class ResolvedSettings(Mapping[str, ResolvedValue]):
         environment: dict[str, str] = {}
         for name, resolved in self._values.items():
             if resolved.setting.scope is Scope.BOTH and self.is_given(name):
-                environment |= dict.fromkeys(resolved.setting.env, _written(resolved.value))
+                environment |= resolved.setting.written(resolved.value)
         return environment
 
 
@@ -201,9 +201,3 @@ def _resolve_one(
         value = row.check(values[row.name], source)
         return ResolvedValue(row, value, Origin(OriginKind.CONFIG, config_name))
     return ResolvedValue(row, row.default, Origin(OriginKind.DEFAULT))
-
-
-def _written(value: SettingValue) -> str:
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    return str(value)

@@ -87,6 +87,22 @@ def test_every_variable_takes_effect(name: str, text: str, field: str, value: ob
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "mode", "depth"),
+    [
+        ("COLI_READ_MODE", "threads", "threads", None),
+        ("URING", "1", "io_uring", None),
+        ("URING", "0", "threads", None),
+        ("PIPE_WORKERS", "6", "auto", 6),
+    ],
+)
+def test_how_experts_are_read_has_older_names(
+    name: str, text: str, mode: str, depth: int | None
+) -> None:
+    reads = read(**{name: text}).memory.reads
+    assert (reads.mode, reads.depth) == (mode, depth)
+
+
+@pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
         ("COLI_DRAFT", "ngram", DraftConfig(source="ngram")),
@@ -180,6 +196,7 @@ def test_the_preferred_name_wins() -> None:
         ("COLI_NUMERICS", "exact"), ("COLI_ISA", "mmx"), ("COLI_PREFILL_CHUNK", "0"),
         ("SEED", "-1"), ("COLI_CAPS", "maybe"), ("COLI_LOG", "loud"),
         ("COLI_RAM_GB", "-1"), ("COLI_CAP", "-1"), ("COLI_READ_MODE", "mmap"),
+        ("URING", "2"), ("URING", "io_uring"), ("PIPE_WORKERS", "0"),
         ("COLI_READ_DEPTH", "0"), ("COLI_DIRECT", "2"),
         ("COLI_DRAFT", "yes"), ("COLI_DRAFT_TOKENS", "65"), ("GRAMMAR_DRAFT", "49"),
     ],

@@ -9,11 +9,12 @@ import pytest
 
 from colibri_engine import startup
 from colibri_engine.admission import generation_value
-from colibri_engine.config import EngineConfig, read_config
+from colibri_engine.config import DraftConfig, EngineConfig, read_config
 from colibri_engine.errors import CheckpointError, InsufficientMemory
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.machine import Memory
 from colibri_engine.memory_plan import check_memory
+from colibri_engine.notices import NOTICE
 from colibri_protocol.messages import RequestOptions
 from tests.fakes.tiny_checkpoint import write_hf, write_json
 
@@ -167,3 +168,38 @@ def test_the_files_are_closed_after_a_failure(
 def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         startup.load(config(tmp_path / "nothing"))
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= NOTICE]
+
+
+def test_a_context_beyond_what_the_model_was_trained_for_is_told(
+    model_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    startup.load(config(model_dir, context_length=256))
+    assert told(caplog) == []
+    startup.load(config(model_dir, context_length=257))
+    (line,) = told(caplog)
+    assert "a context of 257 tokens (--ctx) is more than the 256" in line
+
+
+def test_drafts_that_can_only_come_with_a_grammar_are_told(
+    model_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(NOTICE)
+    startup.load(config(model_dir, context_length=99, drafts=DraftConfig("grammar")))
+    assert told(caplog) == [
+        "drafts come from grammars alone: replies without a grammar or schema have none"
+    ]
+    caplog.clear()
+    grammar = tmp_path / "schema.json"
+    grammar.write_text('{"type": "boolean"}')
+    startup.load(
+        config(model_dir, context_length=99, drafts=DraftConfig("grammar", grammar_path=grammar))
+    )
+    assert told(caplog) == []
+    startup.load(
+        config(model_dir, context_length=99, drafts=DraftConfig("ngram", grammar_path=grammar))
+    )
+    assert told(caplog) == ["COLI_DRAFT_GRAMMAR is not used: nothing is drafted from grammars"]

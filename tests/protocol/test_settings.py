@@ -224,6 +224,15 @@ def test_given_settings_reach_an_engine_under_all_their_names() -> None:
 # ---- the rows ----
 
 
+def test_another_programs_variable_gets_its_own_word() -> None:
+    def written(mode: str) -> dict[str, str]:
+        return resolve({"read_mode": mode}, {}, {}).engine_environment()
+
+    assert written("io_uring") == {"COLI_READ_MODE": "io_uring", "URING": "1"}
+    assert written("threads") == {"COLI_READ_MODE": "threads", "URING": "0"}
+    assert written("auto") == {"COLI_READ_MODE": "auto"}
+
+
 @pytest.mark.parametrize("row", SETTINGS.values(), ids=lambda row: row.name)
 def test_a_row_is_complete_and_its_default_allowed(row: Setting) -> None:
     assert re.fullmatch(r"[a-z][a-z_]*", row.name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.kernels import Batch
+from colibri_engine.notices import tell
 from colibri_engine.speculation.base import Source
 from colibri_engine.speculation.cost import CostPolicy, FixedDepth, Policy
 from colibri_engine.speculation.drafting import Drafting, Guard
@@ -47,7 +48,10 @@ def make_drafting(
     Raises:
         UnsupportedModel: A source was asked for by name and the model cannot use it.
     """
-    if config.source == _OFF or config.tokens == 0:
+    if config.source == _OFF:
+        return None
+    if config.tokens == 0:
+        _refuse(config, "COLI_DRAFT_TOKENS is 0")
         return None
     name = model.config.model_type
     if model.make_cache().has_state:
@@ -67,6 +71,8 @@ def make_drafting(
     if not drafters:
         _refuse(config, _why_none(config, name))
         return None
+    if config.grammar_path is None and all(d.source is Source.GRAMMAR for d in drafters):
+        tell("drafts come from grammars alone: replies without a grammar or schema have none")
     policy: Policy
     if config.tokens is not None:
         policy = FixedDepth(config.tokens)

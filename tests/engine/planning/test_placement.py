@@ -18,7 +18,7 @@ from colibri_engine.errors import InsufficientMemory
 from colibri_engine.jobs import inspect
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.machine import Memory
-from colibri_engine.memory_plan import bytes_per_position, place_experts
+from colibri_engine.memory_plan import bytes_per_position, open_store, place_experts
 from colibri_engine.models.registry import load_model
 from colibri_engine.planning.model_sizes import model_sizes, sizes_of
 from colibri_engine.planning.placement import expected_placement
@@ -96,7 +96,7 @@ def test_what_is_foreseen_is_what_the_loaded_model_gets(stream: Path) -> None:
         ram = fixed + sizes.expert_bytes // 2
         config = replace(least, memory=replace(least.memory, ram_bytes=ram))
         expected = expected_placement(checkpoint, sizes, config, memory)
-        store = startup.open_store(checkpoint, config.memory)
+        store = open_store(checkpoint, config.memory)
         model = load_model(checkpoint, store=store, with_draft_layer=False)
         found = place_experts(store, model, config, memory)
     assert expected.streams

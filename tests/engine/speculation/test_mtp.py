@@ -335,6 +335,7 @@ def test_a_model_without_the_layer_is_refused_it_by_name(tmp_path: Path) -> None
     for drafts, reason in (
         (DraftConfig(source="mtp", has_mtp=False), "COLI_MTP is 0"),
         (DraftConfig(source="grammar", grammar_tokens=0), "COLI_GRAMMAR_DRAFT is 0"),
+        (DraftConfig(source="ngram", tokens=0), "COLI_DRAFT_TOKENS is 0"),
     ):
         with pytest.raises(UnsupportedModel, match=reason):
             start(path, drafts=drafts)
