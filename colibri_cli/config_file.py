@@ -6,17 +6,16 @@ written is checked first, so a file we changed can always be read.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_cli import paths
 from colibri_cli.errors import StoreError
+from colibri_cli.whole_files import write_whole
 from colibri_protocol.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tomlkit import TOMLDocument
 
@@ -101,16 +100,7 @@ def _edit(path: Path, change: Callable[[TOMLDocument], None]) -> None:
 def _write(path: Path, text: str) -> None:
     """Replace the file at once; a new one is readable by its owner only, as it may hold keys."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else _OWNER_ONLY
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config.")
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            temporary.chmod(mode)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, text, mode=mode)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

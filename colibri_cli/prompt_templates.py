@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_cli import paths
 from colibri_cli.errors import StoreError, UsageError
+from colibri_cli.whole_files import write_whole
 from colibri_protocol.settings import nearest
 
 if TYPE_CHECKING:
@@ -158,10 +159,7 @@ def save_template(template: PromptTemplate) -> Path:
     path = template_path(template.name)
     _parsed(template.name, text, "the template")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, text)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
     return path

@@ -9,6 +9,7 @@ from typing import Final
 
 from colibri_cli.chat_log.records import Attachment
 from colibri_cli.errors import UsageError
+from colibri_protocol.errors import reason_of
 
 MAX_BYTES: Final = 1 << 20  # about 300,000 tokens: more than most contexts hold
 _MENTION: Final = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
@@ -37,7 +38,7 @@ def read_file(name: str) -> Attachment:
             )
         data = path.read_bytes()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{given!r} cannot be read ({error})") from error
+        raise UsageError(f"{given!r} cannot be read ({reason_of(error)})") from error
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

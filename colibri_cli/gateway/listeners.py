@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.errors import ServerStartError
+from colibri_protocol.errors import reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +121,7 @@ def _resolve(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
         )
     except (OSError, UnicodeError) as exc:
         raise ServerStartError(
-            f"the host {address.host!r} is no address of this machine ({exc})",
+            f"the host {address.host!r} is no address of this machine ({reason_of(exc)})",
             hint="check --host",
         ) from exc
     return list(dict.fromkeys((family, str(name[0])) for family, _, _, _, name in found))

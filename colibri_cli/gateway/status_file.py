@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli import paths
+from colibri_cli.whole_files import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,14 +55,9 @@ def write_status(status: ServerStatus, port: int | None) -> Path | None:
     directory = paths.run_dir()
     name = f"serve-{port}.json" if port is not None else f"serve-{status.pid}.json"
     path = directory / name
-    temporary = directory / f".{name}.{status.pid}"
     text = json.dumps(asdict(status)) + "\n"
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=_OWNER_DIR)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        with os.fdopen(os.open(temporary, flags, _OWNER_ONLY), "w", encoding="utf-8") as file:
-            file.write(text)
-        temporary.replace(path)
+        write_whole(path, text, mode=_OWNER_ONLY, directory_mode=_OWNER_DIR)
     except OSError:
         return None
     return path

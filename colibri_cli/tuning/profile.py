@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_cli import __version__, paths
 from colibri_cli.errors import StoreError
+from colibri_cli.whole_files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,12 +53,9 @@ def write_profile(mark: str, body: Mapping[str, Any]) -> Path:
         StoreError: it cannot be written.
     """
     path = profile_path(mark)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    text = json.dumps({"schema_version": SCHEMA_VERSION, "fingerprint": mark, **body}, indent=1)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"schema_version": SCHEMA_VERSION, "fingerprint": mark, **body}, indent=1)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, text + "\n")
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
     return path

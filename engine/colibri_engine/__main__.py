@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from colibri_engine.config import read_config, wants_caps
-from colibri_engine.errors import EXIT_FAILURE, ColibriError, EngineError, exit_code
+from colibri_engine.errors import EXIT_FAILURE, ColibriError, EngineError, exit_code, reason_of
 from colibri_engine.extensions import extend
 from colibri_engine.jobs import JOBS
 from colibri_engine.jobs import main as run_job
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EXIT_INTERRUPTED: Final = 130
+_SYSTEM: Final = "check that file, its permissions and its disk"
 _BUG: Final = "this is a fault of the program; what it was doing stands above"
 
 
@@ -59,6 +60,10 @@ def run(argv: Sequence[str]) -> int:
         return exit_code(exc)
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED  # later it only ends replies
+    except OSError as exc:  # a file that went away meanwhile, a full disk
+        error = EngineError(f"the start failed: {reason_of(exc)}", hint=_SYSTEM)
+        _tell_failure(error, output)
+        return EXIT_FAILURE
     except Exception as exc:  # the one place where a bug during the start can be told
         logger.exception("the start failed")
         _tell_failure(EngineError(f"{type(exc).__name__}: {exc}", hint=_BUG), output)

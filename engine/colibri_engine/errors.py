@@ -13,7 +13,10 @@ modules import them from here. Those added below never reach a gateway by name.
     SettingsError                                                                        exit 2
 """
 
-from typing import Final
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
 
 from colibri_protocol.errors import (
     BadOption,
@@ -27,7 +30,11 @@ from colibri_protocol.errors import (
     SettingsError,
     UnsupportedModel,
     UnsupportedQuantFormat,
+    reason_of,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "EXIT_FAILURE",
@@ -50,6 +57,8 @@ __all__ = [
     "UnsupportedModel",
     "UnsupportedQuantFormat",
     "exit_code",
+    "reason_of",
+    "unreadable",
 ]
 
 EXIT_FAILURE: Final = 1
@@ -100,6 +109,17 @@ class RequestRefused(EngineError):
         super().__init__(f"{wire_code} {detail}".rstrip())
         self.wire_code = wire_code
         self.detail = detail
+
+
+def unreadable(path: Path, error: OSError) -> CheckpointError:
+    """Return what to say of a file of a model that cannot be opened or read; names it twice."""
+    if error.errno == errno.ENOENT:
+        hint = f"{path.name} is gone: copy or pull the model again"
+    elif error.errno in {errno.EACCES, errno.EPERM}:
+        hint = f"allow reading {path.name} and its directory (chmod)"
+    else:
+        hint = f"check the disk of {path.name}; copy or pull the model again"
+    return CheckpointError(f"cannot read {path}: {error.strerror or error}", path=path, hint=hint)
 
 
 _MODEL_ERRORS: Final = (

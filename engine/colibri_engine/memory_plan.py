@@ -10,9 +10,10 @@ import hashlib
 import logging
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from colibri_engine.errors import CheckpointError, InsufficientMemory
+from colibri_engine.errors import CheckpointError, InsufficientMemory, unreadable
 from colibri_engine.experts.budget import (
     PROCESS_BYTES,
     MemoryBudget,
@@ -36,7 +37,6 @@ from colibri_engine.loader.stream_layout import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
@@ -68,11 +68,13 @@ def open_store(checkpoint: Checkpoint, config: MemoryConfig) -> ExpertStore:
         reader = open_reader(
             table.paths, max(layer.nbytes for layer in table.layers.values()), config.reads
         )
-    except (OSError, RuntimeError) as exc:
+    except OSError as exc:
+        raise unreadable(Path(exc.filename or checkpoint.path), exc) from exc
+    except RuntimeError as exc:
         raise CheckpointError(
             f"the experts of {checkpoint.path} cannot be read: {exc}",
             path=checkpoint.path,
-            hint="check the permissions of the files, or take another COLI_READ_MODE",
+            hint="take another COLI_READ_MODE",
         ) from exc
     return ExpertStore(table, reader, looks_ahead=config.looks_ahead)
 

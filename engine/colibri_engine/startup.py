@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from colibri_engine import kernels, machine
 from colibri_engine.admission import Admission, GenerationDefaults, generation_value
 from colibri_engine.engine import Engine, Layout
-from colibri_engine.errors import BadOption, InsufficientMemory, SettingsError
+from colibri_engine.errors import BadOption, InsufficientMemory, SettingsError, reason_of
 from colibri_engine.experts.budget import gb
 from colibri_engine.grammar import GrammarCompiler
 from colibri_engine.kv_files.conversations import Kept, Where, open_conversations
@@ -215,7 +215,8 @@ def _kept(checkpoint: Checkpoint, config: EngineConfig, model: Model) -> Kept | 
     try:
         identity = identify(checkpoint, cache, config.numerics, config.experts_per_token)
     except OSError as exc:
-        logger.warning("conversations are not saved: the weights cannot be read again (%s)", exc)
+        why = reason_of(exc)
+        logger.warning("conversations are not saved: the weights cannot be read again (%s)", why)
         return None
     return Kept(
         identity=identity,

@@ -255,3 +255,13 @@ class SettingsError(ColibriError):
     def details(self) -> dict[str, str | int | None]:
         """Return setting and source."""
         return {"setting": self.setting, "source": self.source}
+
+
+def reason_of(error: Exception) -> str:
+    """Return why something failed, without the numbers and quotes of Python's own text.
+
+    "/disk/a: No such file or directory" for an error of the system that names a file.
+    """
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error) or type(error).__name__
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -19,8 +20,6 @@ from colibri_protocol.messages import RequestOptions
 from tests.fakes.tiny_checkpoint import write_hf, write_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from colibri_engine.loader.base import Checkpoint
 
 GB = 1_000_000_000
@@ -203,3 +202,32 @@ def test_drafts_that_can_only_come_with_a_grammar_are_told(
         config(model_dir, context_length=99, drafts=DraftConfig("ngram", grammar_path=grammar))
     )
     assert told(caplog) == ["COLI_DRAFT_GRAMMAR is not used: nothing is drafted from grammars"]
+
+
+def test_weights_that_are_gone_or_may_not_be_read_are_named_in_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_hf(tmp_path / "model").path
+    (weights,) = path.glob("*.safetensors")
+    away = tmp_path / "away"
+    weights.rename(away)
+    weights.symlink_to(tmp_path / "nothing")
+    with pytest.raises(CheckpointError) as gone:
+        startup.load(config(path))
+    assert gone.value.message == f"cannot read {weights}: No such file or directory"
+    assert gone.value.hint == f"{weights.name} is gone: copy or pull the model again"
+    weights.unlink()
+    away.rename(weights)
+
+    opened = Path.open
+
+    def refused(self: Path, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        if self == weights:
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refused)  # for root no mode forbids it
+    with pytest.raises(CheckpointError) as kept:
+        open_checkpoint(path)
+    assert kept.value.message == f"cannot read {weights}: Permission denied"
+    assert kept.value.hint == f"allow reading {weights.name} and its directory (chmod)"

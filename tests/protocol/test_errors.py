@@ -84,3 +84,17 @@ def test_both_forms_of_an_exceeded_context_are_read(
     error = ContextLengthExceeded.from_detail(detail)
     assert (error.prompt_tokens, error.limit) == (used, limit)
     assert "None" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "/a"), "/a: No such file or directory"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (OSError("odd"), "odd"),
+        (ValueError("7 is no digit"), "7 is no digit"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_a_reason_is_told_in_words(error: Exception, words: str) -> None:
+    assert errors.reason_of(error) == words

@@ -11,6 +11,7 @@ from colibri_cli.chat_log.export import as_json, as_markdown
 from colibri_cli.chat_log.listing import conversation_line, hit_lines
 from colibri_cli.chat_log.records import LoggedConversation, new_id, title_of
 from colibri_cli.errors import LogError, UsageError
+from colibri_protocol.errors import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +81,7 @@ def _write_new(name: str, text: str) -> Path:
     except FileExistsError as error:
         raise UsageError(f"{name!r} exists already", hint="name another file") from error
     except (OSError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{name!r} cannot be written ({error})") from error
+        raise UsageError(f"{name!r} cannot be written ({reason_of(error)})") from error
     return path
 
 

@@ -13,6 +13,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from colibri_engine.errors import reason_of
 from colibri_engine.experts.disk_choice import DiskChoice, choose
 from colibri_engine.experts.disk_speed import Access, Load, is_on_disk, measure, spread
 
@@ -129,6 +130,6 @@ def _write(cache: Path, disks: Mapping[str, Any]) -> None:
         part.write_text(text, "utf-8")
         part.replace(cache)
     except OSError as exc:
-        logger.info("measurements of disks are not kept: %s", exc)
+        logger.info("measurements of disks are not kept: %s", reason_of(exc))
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)

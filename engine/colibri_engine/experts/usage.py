@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from colibri_engine.errors import CheckpointError
+from colibri_engine.errors import CheckpointError, reason_of
 from colibri_engine.loader.durable import write_whole
 from colibri_engine.loader.file_lock import lock
 
@@ -110,7 +110,7 @@ class UsageFile:
         except (OSError, CheckpointError) as exc:
             self._is_off = True
             hint = exc.hint if isinstance(exc, CheckpointError) else _WRITABLE
-            logger.warning("the history of experts is not saved: %s; %s", exc, hint)
+            logger.warning("the history of experts is not saved: %s; %s", reason_of(exc), hint)
 
     def _joined(self, old: Counts, new: Counts) -> Counts:
         decay = self._decay

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from colibri_engine.errors import EXIT_FAILURE, EXIT_SETTINGS, ColibriError, exit_code
+from colibri_engine.errors import EXIT_FAILURE, EXIT_SETTINGS, ColibriError, exit_code, reason_of
 from colibri_engine.extensions import extend
 from colibri_engine.jobs.base import JobOutput
 
@@ -54,6 +54,6 @@ def main(argv: Sequence[str]) -> int:
         output.say("ERROR", f"{error.code} {error.message}")
         return exit_code(error)
     except OSError as error:
-        output.say("ERROR", f"os_error {error}")
+        output.say("ERROR", f"os_error {reason_of(error)}")
         return EXIT_FAILURE
     return 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine import kernels, machine
 from colibri_engine.config import read_config
-from colibri_engine.errors import ColibriError
+from colibri_engine.errors import ColibriError, reason_of
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.memory_plan import check_mirrors, open_store
 from colibri_engine.models.registry import architecture
@@ -72,7 +72,7 @@ def _stage(output: JobOutput, name: str, look: Callable[[], Mapping[str, Any]]) 
         body = {"stage": name, **look()}
     except (ColibriError, OSError) as error:
         code, hint = getattr(error, "code", "os_error"), getattr(error, "hint", None)
-        body = {"stage": name, "error": {"code": code, "message": str(error), "hint": hint}}
+        body = {"stage": name, "error": {"code": code, "message": reason_of(error), "hint": hint}}
     output.say("STAGE", json.dumps(body, ensure_ascii=False))
     return "error" not in body
 

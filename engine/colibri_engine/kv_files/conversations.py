@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from colibri_engine import kernels, notices
-from colibri_engine.errors import EngineError
+from colibri_engine.errors import EngineError, reason_of
 from colibri_engine.kv_files.conversation_file import ConversationFile
 from colibri_engine.kv_files.disk import remove_partial
 from colibri_engine.kv_files.layout import RowShape, Unusable
@@ -188,7 +188,9 @@ def open_conversations(where: Where, kept: Kept) -> Conversations | None:
     except Occupied as exc:
         logger.warning("%s: this one goes on from none and saves none", exc)
     except OSError as exc:
-        logger.warning("conversations are not saved: %s; set COLI_KV_DIR to a directory", exc)
+        logger.warning(
+            "conversations are not saved: %s; set COLI_KV_DIR to a directory", reason_of(exc)
+        )
     return None
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from colibri_engine.errors import reason_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -177,7 +179,7 @@ class ConversationWriter:
             try:
                 file.remove()
             except OSError as exc:
-                logger.warning("remove %s: it cannot be relied on (%s)", file.path, exc)
+                logger.warning("remove %s: it cannot be relied on (%s)", file.path, reason_of(exc))
         if cause is not None:
             logger.warning(
                 "the conversation of slot %d cannot be saved in %s (%s)%s; it goes on, unsaved "

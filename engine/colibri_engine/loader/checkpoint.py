@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from colibri_engine.errors import CheckpointError
+from colibri_engine.errors import CheckpointError, unreadable
 from colibri_engine.loader.gguf import MAGIC
 from colibri_engine.loader.gguf_checkpoint import GgufCheckpoint
 from colibri_engine.loader.gguf_parts import first_part
@@ -13,7 +14,6 @@ from colibri_engine.loader.weight_file import WeightFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from colibri_engine.loader.base import Checkpoint
 
@@ -38,11 +38,7 @@ def open_checkpoint(path: Path, further: Sequence[Path] = ()) -> Checkpoint:
     try:
         return _open(path, further)
     except OSError as exc:
-        raise CheckpointError(
-            f"cannot read {exc.filename or path}: {exc.strerror}",
-            path=path,
-            hint="check the permissions of the files and of their directory",
-        ) from exc
+        raise unreadable(Path(exc.filename or path), exc) from exc
 
 
 def _open(path: Path, further: Sequence[Path]) -> Checkpoint:

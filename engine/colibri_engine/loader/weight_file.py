@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from colibri_engine.errors import CheckpointError
+from colibri_engine.errors import CheckpointError, reason_of, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,11 +37,7 @@ class WeightFile:
         try:
             self._file = path.open("rb", buffering=0)
         except OSError as exc:
-            raise CheckpointError(
-                f"cannot open {path}: {exc.strerror}",
-                path=path,
-                hint="check that the file exists and may be read",
-            ) from exc
+            raise unreadable(path, exc) from exc
         self.size = os.fstat(self._file.fileno()).st_size
 
     def read(self, offset: int, count: int) -> npt.NDArray[np.uint8]:
@@ -75,9 +71,9 @@ class WeightFile:
                 return self._file.readinto(view)
         except (OSError, ValueError) as exc:  # ValueError: the file is closed
             raise CheckpointError(
-                f"cannot read {self.path} at byte {offset}: {exc}",
+                f"cannot read {self.path} at byte {offset}: {reason_of(exc)}",
                 path=self.path,
-                hint="check the disk; copy or pull the model again",
+                hint=f"check the disk of {self.path.name}; copy or pull the model again",
             ) from exc
 
     def _too_short(self, expected: int) -> CheckpointError:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine import kernels, machine
-from colibri_engine.errors import ColibriError
+from colibri_engine.errors import ColibriError, reason_of
 from colibri_engine.experts.disk_speed import Access, Load, is_on_disk, measure, spread
 from colibri_engine.loader.durable import write_whole
 from colibri_engine.planning.forecast import Disk
@@ -81,7 +81,7 @@ class MeasuredRates:
         try:
             found = self._get(key, lambda: _measure_disk(path, read_bytes, depth, access), 2)
         except (OSError, RuntimeError, ColibriError) as exc:
-            logger.warning("the disk of %s could not be measured: %s", path.parent, exc)
+            logger.warning("the disk of %s could not be measured: %s", path.parent, reason_of(exc))
             return None
         return Disk(*found)
 
@@ -94,7 +94,7 @@ class MeasuredRates:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, json.dumps(body, indent=1).encode())
         except OSError as exc:
-            logger.warning("measured rates are not kept: %s", exc)
+            logger.warning("measured rates are not kept: %s", reason_of(exc))
 
     def _get(self, key: str, measure_it: Callable[[], list[float]], count: int) -> list[float]:
         found = self._entries.get(key)
@@ -153,7 +153,7 @@ def _read(path: Path | None) -> dict[str, list[float]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as exc:
-        logger.warning("%s cannot be read, rates are measured again: %s", path, exc)
+        logger.warning("%s cannot be read, rates are measured again: %s", path, reason_of(exc))
         return {}
     rates = body.get("rates") if isinstance(body, dict) else None
     if not isinstance(rates, dict) or body.get("version") != _VERSION:
