@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colibri_engine import kernels, machine
 from colibri_engine.admission import Admission, GenerationDefaults, generation_value
+from colibri_engine.config import DEFAULT_CONTEXT
 from colibri_engine.engine import Engine, Layout
 from colibri_engine.errors import BadOption, InsufficientMemory, SettingsError, reason_of
 from colibri_engine.experts.budget import gb
@@ -175,7 +176,8 @@ def _load_model(checkpoint: Checkpoint, config: EngineConfig, store: ExpertStore
 def _tell_context(wanted: int, trained: int) -> None:
     """Say that a context is longer than the model knows; 0: it does not tell."""
     if 0 < trained < wanted:
-        logger.warning(
+        logger.log(
+            logging.INFO if wanted == DEFAULT_CONTEXT else logging.WARNING,  # asked for, or not
             "a context of %d tokens (--ctx) is more than the %d the model was trained for: beyond "
             "those, answers get worse",
             wanted,
