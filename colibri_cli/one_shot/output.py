@@ -49,6 +49,7 @@ class Printer:
         self._shows_reasoning = form.shows_reasoning and not form.is_quiet and is_plain
         self._is_terminal = is_terminal(sys.stdout)
         self._text: list[str] = []
+        self._is_at_margin = True
         self._reasoning: list[str] = []
         self._done: Completed | None = None
 
@@ -106,8 +107,8 @@ class Printer:
 
     def end_line(self) -> None:
         """End an unfinished line on standard output, also when the answer broke off."""
-        if self._streams and self._text and not self._text[-1].endswith("\n"):
-            self._text.append("\n")
+        if self._streams and not self._is_at_margin:
+            self._is_at_margin = True
             sys.stdout.write("\n")
             sys.stdout.flush()
 
@@ -115,6 +116,7 @@ class Printer:
         if self._reasoning and not self._text and self._shows_reasoning:
             _write_error("\n")
         self._text.append(text)
+        self._is_at_margin = text.endswith("\n") if text else self._is_at_margin
         if self._form.is_jsonl:
             _write_line({"type": "text", "text": text})
         elif self._streams:
