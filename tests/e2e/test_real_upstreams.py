@@ -85,9 +85,7 @@ class LlamaServer:
 
 @asynccontextmanager
 async def llama_front(tmp_path: Path) -> AsyncIterator[tuple[Front, LlamaServer]]:
-    server = LlamaServer(
-        *named("PEER_LLAMA_SERVER", "PEER_LLAMA_MODEL"), tmp_path / "log"
-    )
+    server = LlamaServer(*named("PEER_LLAMA_SERVER", "PEER_LLAMA_MODEL"), tmp_path / "log")
     await server.start()
     try:
         async with front_of(UpstreamTarget(f"http://127.0.0.1:{server.port}")) as front:
