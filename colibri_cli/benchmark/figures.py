@@ -22,8 +22,8 @@ class SpeedRow:
 
     Args:
         kind: "prefill" or "decode".
-        tokens: Tokens processed or generated per round, all requests together.
-        context: Tokens already in the context.
+        tokens: Tokens processed or generated per round, all requests together, give or take one.
+        context: Tokens already in the context, as near as words allow.
         batch: Requests at the same time.
         speeds: Tokens per second of each round.
         is_cold: The model was just loaded, and its files had to be read from the disk.

@@ -27,13 +27,11 @@ if TYPE_CHECKING:
 
     from colibri_cli.backends.base import Backend
 
-    Measure = Callable[[], Awaitable["_Speed"]]
+    Measure = Callable[[], Awaitable[float]]
 
 _WORDS: Final = ("the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are")
 _MAX_ADJUSTMENTS: Final = 12
 _MAX_LOADS: Final = 3  # a large model takes its time
-
-_Speed = tuple[float, int, int]  # tokens per second, tokens, context
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +78,12 @@ async def measure_speed(
     await _answer(backend, await _prompt_of(backend, 16), 4)  # warms caches and threads up
     things = _things(backend, plan)
     speeds: list[list[float]] = [[] for _ in things]
-    reached = [(0, 0)] * len(things)
     for number in range(plan.repeats):
         tell(f"round {number + 1} of {plan.repeats}")
-        for index, (_, _, measure) in enumerate(things):
-            speed, *sizes = await measure()
-            speeds[index].append(speed)
-            reached[index] = (sizes[0], sizes[1])
-    for (kind, batch, _), found, (tokens, context) in zip(things, speeds, reached, strict=True):
-        result.rows.append(SpeedRow(kind, tokens, context, batch, tuple(found)))
+        for found, (_, measure) in zip(speeds, things, strict=True):
+            found.append(await measure())
+    for found, (row, _) in zip(speeds, things, strict=True):
+        result.rows.append(replace(row, speeds=tuple(found)))
 
 
 async def measure_cold(
@@ -99,8 +94,9 @@ async def measure_cold(
     Adds nothing where files cannot be dropped from the page cache.
     """
     loads: list[float] = []
-    prefills: list[_Speed] = []
-    decodes: list[_Speed] = []
+    size, context = min(plan.prompt_sizes), min(plan.contexts)
+    prefills: list[float] = []
+    decodes: list[float] = []
     for _ in range(min(plan.repeats, _MAX_LOADS)):
         if not drop_from_page_cache(path):
             return
@@ -109,15 +105,15 @@ async def measure_cold(
         try:
             await backend.open()
             loads.append(time.monotonic() - began)
-            prefills.append(await _prefill(backend, min(plan.prompt_sizes)))
-            decodes.append(await _decode(backend, plan, min(plan.contexts), 1))
+            prefills.append(await _prefill(backend, size))
+            decodes.append(await _decode(backend, plan, context, 1))
         finally:
             await backend.close()
     result.cold_loads_s = tuple(loads)
-    for kind, found in (("prefill", prefills), ("decode", decodes)):
-        _, tokens, context = found[-1]
-        speeds = tuple(speed for speed, _, _ in found)
-        result.rows.append(SpeedRow(kind, tokens, context, 1, speeds, is_cold=True))
+    result.rows += [
+        SpeedRow("prefill", size, 0, 1, tuple(prefills), is_cold=True),
+        SpeedRow("decode", plan.num_generated, context, 1, tuple(decodes), is_cold=True),
+    ]
 
 
 async def measure_warm_loads(
@@ -163,20 +159,24 @@ def peak_memory_of_children() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _things(backend: Backend, plan: BenchPlan) -> list[tuple[str, int, Measure]]:
-    """Return what a round measures: kind, batch and how."""
-    found: list[tuple[str, int, Measure]] = [
-        ("prefill", 1, partial(_prefill, backend, size)) for size in plan.prompt_sizes
+def _things(backend: Backend, plan: BenchPlan) -> list[tuple[SpeedRow, Measure]]:
+    """Return what a round measures, and how; sizes are those asked for, which runs share."""
+    found: list[tuple[SpeedRow, Measure]] = [
+        (SpeedRow("prefill", size, 0, 1, ()), partial(_prefill, backend, size))
+        for size in plan.prompt_sizes
     ]
     found += [
-        ("decode", batch, partial(_decode, backend, plan, context, batch))
+        (
+            SpeedRow("decode", plan.num_generated * batch, context, batch, ()),
+            partial(_decode, backend, plan, context, batch),
+        )
         for context in plan.contexts
         for batch in plan.batches
     ]
     return found
 
 
-async def _prefill(backend: Backend, size: int) -> _Speed:
+async def _prefill(backend: Backend, size: int) -> float:
     prompt = await _prompt_of(backend, size)
     before = await _model_seconds(backend)
     sample = await _answer(backend, prompt, 1)
@@ -186,16 +186,15 @@ async def _prefill(backend: Backend, size: int) -> _Speed:
         seconds = after - before
     else:
         seconds = sample.done.first_token_s or sample.done.total_s
-    return tokens / max(seconds, 1e-9), tokens, 0
+    return tokens / max(seconds, 1e-9)
 
 
-async def _decode(backend: Backend, plan: BenchPlan, context: int, batch: int) -> _Speed:
+async def _decode(backend: Backend, plan: BenchPlan, context: int, batch: int) -> float:
     prompts = [await _prompt_of(backend, context) for _ in range(batch)]
     samples = await asyncio.gather(
         *(_answer(backend, prompt, plan.num_generated) for prompt in prompts)
     )
-    speed = sum(sample.done.tokens_per_second for sample in samples)
-    return speed, plan.num_generated * batch, samples[0].done.prompt_tokens
+    return sum(sample.done.tokens_per_second for sample in samples)
 
 
 async def _answer(backend: Backend, prompt: str, max_tokens: int) -> _Sample:
