@@ -311,7 +311,9 @@ async def _main(argv: list[str]) -> None:
         print("scripted: no such device", flush=True)
         sys.exit(int(options["--exit-code"]))
     upstream = ScriptedUpstream(
-        models=(options["--served-model-name"],), port=int(options["--port"])
+        models=(options["--served-model-name"],),
+        port=int(options["--port"]),
+        pace_s=float(options.get("--pace-ms", 0)) / 1000,
     )
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
