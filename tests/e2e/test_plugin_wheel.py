@@ -96,12 +96,14 @@ def picture(coli: Installed) -> tuple[object, ...]:
     )
 
 
-def test_a_wheel_adds_its_parts_and_removing_it_leaves_no_trace(clean: Installed) -> None:
+def test_a_wheel_adds_its_parts_and_removing_it_leaves_no_trace(
+    clean: Installed, tmp_path: Path
+) -> None:
     files, before = clean.files(), picture(clean)
-    made = clean.run("plugins", "new", "my-tool")
-    assert made.stdout == "coli-my-tool\n", made.stderr
-    clean.pip("wheel", "--no-deps", "-w", "wheels", "coli-my-tool")
-    (wheel,) = (clean.home / "wheels").glob("coli_my_tool-0.1.0-*.whl")
+    made = clean.run("plugins", "new", "my-tool", "--dir", str(tmp_path))
+    assert made.returncode == 0, made.stderr
+    clean.pip("wheel", "--no-deps", "-w", str(tmp_path), str(tmp_path / "coli-my-tool"))
+    (wheel,) = tmp_path.glob("coli_my_tool-0.1.0-*.whl")
     clean.pip("install", str(wheel))
     assert clean.run("my-tool", "world").stdout == "hello world\n"
     assert "hello loud" in clean.run("chat", stdin="/my-tool loud\n").stderr
