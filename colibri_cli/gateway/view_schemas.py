@@ -102,6 +102,12 @@ EXPERTS_SCHEMA: Final[Mapping[str, Any]] = {
         "map": {"type": "string", "description": "One byte per expert: tier * 64 + heat."},
         "hits": {"type": "string", "description": "One bit per expert used since the last."},
         "seq": _INT,
+        "layers": {
+            "type": "array",
+            "items": _INT,
+            "description": "Number of the layer that each row is about, counted from 0.",
+        },
+        "mtp_row": {"type": "integer", "description": "The row of the draft layer, if any."},
         "gpus": {
             "type": "array",
             "items": _object(used_gb=_NUMBER, total_gb=_NUMBER, experts=_INT),

@@ -151,6 +151,10 @@ def experts_view(telemetry: Telemetry) -> dict[str, Any]:
             "hits": hits.bits.hex() if hits is not None else "",
             "seq": telemetry.hits_seq,
         }
+        if len(telemetry.map_layers) == placed.rows:
+            view["layers"] = list(telemetry.map_layers)
+            if telemetry.has_draft_row:
+                view["mtp_row"] = placed.rows - 1
     if telemetry.gpus is not None:
         view["gpus"] = [
             {"used_gb": used, "total_gb": total, "experts": experts}

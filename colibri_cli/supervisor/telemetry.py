@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from colibri_protocol.messages import (
     EngineMessage,
@@ -20,10 +20,14 @@ from colibri_protocol.messages import (
     Finished,
     GpuUsage,
     HardwareInfo,
+    ModelInfo,
     RoutingEntropy,
     TierCounts,
     TurnProfile,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PROFILE_WINDOW: Final = 120
 MOVES_WINDOW: Final = 256
@@ -57,6 +61,10 @@ class Telemetry:
     hardware: HardwareInfo | None = None
     tiers: TierCounts | None = None
     expert_map: ExpertMap | None = None
+    map_layers: tuple[int, ...] = ()
+    """Numbers of the layers that the rows of the map are about; empty: the engine did not say."""
+    has_draft_row: bool = False
+    """Whether the last of them is a draft layer."""
     hits: ExpertHits | None = None
     hits_seq: int = 0
     profiles: deque[TurnProfile] = field(default_factory=lambda: deque(maxlen=PROFILE_WINDOW))
@@ -77,8 +85,19 @@ class Telemetry:
         """Drop what was true of a process that has ended."""
         self.hardware = self.tiers = self.expert_map = self.hits = None
         self.gpus = self.entropy = None
+        self.map_layers, self.has_draft_row = (), False
         self.moves.clear()
         self.rss_gb = self.hit_percent = 0.0
+
+    def _take_layers(self, model: Mapping[str, object]) -> None:
+        found = model.get("mixture_layers")
+        draft = model.get("draft_layer")
+        layers = list(found) if isinstance(found, list) else []
+        self.has_draft_row = bool(layers) and draft is not None
+        if self.has_draft_row:
+            layers.append(draft)
+        is_known = all(type(layer) is int and layer >= 0 for layer in layers)
+        self.map_layers = tuple(layers) if is_known else ()
 
     def feed(self, message: EngineMessage) -> bool:
         """Keep a telemetry message; returns False for every other kind."""
@@ -101,6 +120,9 @@ class Telemetry:
                 self.entropy = message
             case ExpertMoved():
                 self.moves.append(message)
+            case ModelInfo():
+                self._take_layers(message.data)
+                return False
             case EngineStat() | Finished():
                 self.rss_gb = message.rss_gb
                 self.hit_percent = message.hit_percent

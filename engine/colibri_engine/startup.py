@@ -246,12 +246,18 @@ def _description(checkpoint: Checkpoint, config: EngineConfig, model: Model) -> 
         "num_experts": model.config.num_experts,
         "num_experts_per_token": model.config.num_experts_per_token,
         "mixture_layers": model.mixture_layers,
+        "draft_layer": _draft_layer(model),
         "vocab_size": model.config.vocab_size,
         "num_slots": config.num_slots,
         "numerics": config.numerics,
         "file_bytes": checkpoint.nbytes,
         "resident_bytes": model.resident_bytes,
     }
+
+
+def _draft_layer(model: Model) -> int | None:
+    """Return the number of the draft layer, whose experts are the last row of the expert map."""
+    return None if getattr(model, "draft_counts", None) is None else model.config.num_layers
 
 
 def _told_defaults(defaults: GenerationDefaults) -> dict[str, float]:

@@ -25,6 +25,8 @@ from colibri_protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
+
     from colibri_engine.experts.tiers import ExpertTiers
     from colibri_engine.models.base import Model
     from colibri_engine.sequence import Sequence
@@ -67,8 +69,14 @@ class Telemetry:
         self._tiers = tiers
         self._num_cores = num_cores
         self._cpu = machine.cpu_name()
-        counts = model.routing_counts
+        counts = self._counts()
         self._told_counts = None if counts is None else counts.copy()
+
+    def _counts(self) -> npt.NDArray[np.int64] | None:
+        """Return (rows, experts) selections; a draft layer is the row behind the model's own."""
+        counts = self._model.routing_counts
+        draft = getattr(self._model, "draft_counts", None)
+        return counts if counts is None or draft is None else np.vstack([counts, draft])
 
     def timers(self) -> dict[str, float]:
         """Return the model's seconds so far, by part."""
@@ -107,17 +115,17 @@ class Telemetry:
 
     def tiers(self) -> TierCounts:
         """Return where the experts are."""
-        counts = self._model.routing_counts
+        counts = self._counts()
         num_experts = 0 if counts is None else counts.size
         held = getattr(self._model, "expert_bytes", 0) if num_experts else 0
         if self._tiers is None:
             return TierCounts(0, num_experts, 0, 0.0, held / GB)
-        sizes = self._tiers.sizes(num_experts, held)
+        sizes = self._tiers.sizes(0 if counts is None else len(counts), num_experts, held)
         return TierCounts(0, sizes.num_ram, sizes.num_disk, 0.0, sizes.ram_bytes / GB)
 
     def expert_map(self) -> ExpertMap:
         """Return tier and heat of every expert; heat is the bit length of its selections."""
-        counts = self._model.routing_counts
+        counts = self._counts()
         if counts is None:
             return ExpertMap(0, 0, b"")
         heat = np.minimum(np.frexp(counts.astype(np.float64))[1], _MAX_HEAT)  # exponent = bits
@@ -127,7 +135,7 @@ class Telemetry:
 
     def expert_hits(self) -> ExpertHits:
         """Return which experts were chosen since the last call, and start anew."""
-        counts = self._model.routing_counts
+        counts = self._counts()
         if counts is None or self._told_counts is None:
             return ExpertHits(0, 0, b"")
         chosen = (counts > self._told_counts).ravel()

@@ -470,6 +470,18 @@ def test_experts_are_told_with_tier_heat_and_hits() -> None:
     assert last.bits == bytes([0b01000010, 0])  # since the line before
 
 
+def test_a_draft_layer_is_one_more_row_of_the_map() -> None:
+    model = scripted(b"", 3)
+    model.routing_counts = np.zeros((2, 5), np.int64)
+    model.draft_counts = np.zeros(5, np.int64)
+    telemetry = Rig(model=model).engine.telemetry
+    model.draft_counts[3] += 4
+    assert (telemetry.tiers().ram, telemetry.expert_map().rows) == (15, 3)
+    assert list(telemetry.expert_map().cells[10:]) == [64, 64, 64, 64 | 3, 64]
+    assert telemetry.expert_hits().bits == (1 << 13).to_bytes(2, "little")
+    assert telemetry.hit_percent(telemetry.baseline()) == 0.0  # a guess is no demand
+
+
 def test_heat_stays_within_its_six_bits() -> None:
     model = FakeModel()
     model.routing_counts = np.array([[0, 1, 2, 3, 4, 2**40, 2**52]], np.int64)

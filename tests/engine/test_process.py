@@ -127,7 +127,9 @@ def wait_until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
 
 def test_both_forms_of_the_protocol(model_dir: Path) -> None:
     with EngineProcess(model_dir) as engine:
-        assert engine.wait_for(ModelInfo).data["family"] == "glm4_moe"
+        model = engine.wait_for(ModelInfo).data
+        assert model["family"] == "glm4_moe"
+        assert (model["mixture_layers"], model["draft_layer"]) == ([1], None)
         request_id = engine.submit("hello world", max_tokens=5, ignore_eos=True, temperature=0.0)
         assert engine.wait_for(Finished, request_id).completion_tokens == 5
         text = engine.data(request_id)

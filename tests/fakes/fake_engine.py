@@ -107,6 +107,8 @@ MODEL: dict[str, Any] = {
     "architecture": {"hidden_size": 64},
     "num_layers": 2,
     "num_experts": 4,
+    "mixture_layers": [1, 2],
+    "draft_layer": None,
     "num_experts_per_token": 2,
     "vocab_size": 1000,
     "num_slots": 4,

@@ -119,10 +119,15 @@ class FakeModel:
     forwards: list[list[int]] = field(default_factory=list)  # rows per segment of every forward
     timers: dict[str, float] = field(default_factory=lambda: {"attention": 0.0, "lm_head": 0.0})
     routing_counts: np.ndarray | None = None
+    draft_counts: np.ndarray | None = None
     resident_bytes: int = 12_345_678
     has_state: bool = False
 
     _last_ids: list[int] = field(default_factory=list)
+
+    @property
+    def mixture_layers(self) -> list[int]:
+        return [] if self.routing_counts is None else list(range(len(self.routing_counts)))
 
     def uncount(self, rows: list[int]) -> None:
         if self.routing_counts is not None:

@@ -9,7 +9,7 @@ import json
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -85,6 +85,14 @@ def answer(text: str, *, pause_s: float = 0.0, finish: str = "stop", **headers: 
         parts += [delta(content=word), pause_s]
     parts += [delta(finish), usage(5, len(words)), DONE]
     return stream(parts, **headers)
+
+
+def held(first: list[bytes], seen: threading.Event, rest: list[bytes]) -> Iterator[bytes | float]:
+    """Yield the first parts, and the rest once the test has seen them."""
+    yield from first
+    while not seen.is_set():
+        yield 0.02
+    yield from rest
 
 
 def stream(parts: Iterable[bytes | float], **headers: str) -> Reply:

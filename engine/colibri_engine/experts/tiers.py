@@ -88,14 +88,15 @@ class ExpertTiers:
         """Save what was chosen."""
         self._history.end_turn(self._counts())
 
-    def sizes(self, num_experts: int, resident_bytes: int) -> TierSizes:
-        """Return how many experts of the model's layers are where.
+    def sizes(self, num_rows: int, num_experts: int, resident_bytes: int) -> TierSizes:
+        """Return how many experts of the first rows are where.
 
         Args:
-            num_experts: All of them.
+            num_rows: Mixtures that count; a draft layer is the one behind the model's own.
+            num_experts: All experts of these rows.
             resident_bytes: Bytes of those that are not streamed.
         """
-        streamed = [layer for layer in self._rows if layer is not None]
+        streamed = [layer for layer in self._store.mixtures[:num_rows] if layer is not None]
         num_disk = sum(layer.num_experts - len(layer.cache) for layer in streamed)
         held = sum(len(layer.cache) * layer.records.nbytes for layer in streamed)
         return TierSizes(num_experts - num_disk, num_disk, held + resident_bytes)
@@ -103,7 +104,7 @@ class ExpertTiers:
     def is_held(self, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
         """Return (rows, experts) whether each is in memory."""
         held = np.ones(shape, np.bool_)
-        for row, layer in zip(held, self._rows, strict=True):
+        for row, layer in zip(held, self._store.mixtures[: shape[0]], strict=True):
             if layer is not None:
                 row[:] = layer.cache.is_held
         return held

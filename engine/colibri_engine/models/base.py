@@ -115,6 +115,13 @@ class DraftModel(Model, Protocol):
     def can_draft(self) -> bool:
         """Whether the checkpoint came with the layer, and it was loaded."""
 
+    @property
+    def draft_counts(self) -> npt.NDArray[np.int64] | None:
+        """(experts,) selections of the layer so far; None where it has no experts or is not there.
+
+        Wrong guesses are among them: the layer did ask for these experts.
+        """
+
     def make_draft_cache(self) -> KvCache:
         """Return an empty cache of the draft layer for one sequence."""
 

@@ -387,6 +387,12 @@ class Model:
         """The layer of each row of `routing_counts`."""
         return [i for i, layer in enumerate(self._layers) if layer.mixture is not None]
 
+    @property
+    def draft_counts(self) -> npt.NDArray[np.int64] | None:
+        """(experts,) selections of the draft layer so far."""
+        mixture = None if self._draft is None else self._draft.layer.mixture
+        return None if mixture is None else mixture.counts
+
     def uncount(self, rows: Sequence[int]) -> None:
         """Take rows of the last step out of the counts; see `models.base.Model.uncount`."""
         for layer in self._layers:

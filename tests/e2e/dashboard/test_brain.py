@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -62,6 +62,24 @@ FOLLOW = f"""(shape) => {{
   }};
   look();
 }}"""
+
+IS_DARK = f"""async (shape) => {{
+  const frame = () => new Promise(requestAnimationFrame);
+  await frame();
+  await frame();
+  return ({COLORS})(shape).every((color) => Math.min(...color) <= 235);
+}}"""
+
+
+def reports(page: Page) -> list[dict[str, Any]]:
+    """Return the maps that were pushed to a page under `WATCH`."""
+    found = re.findall(r"event: experts\ndata: (.*)\n\n", page.evaluate("events"))
+    return [json.loads(data) for data in found]
+
+
+def last_seq(page: Page) -> int:
+    found = reports(page)
+    return int(found[-1]["seq"]) if found else -1
 
 
 class Experts:
@@ -195,16 +213,18 @@ def test_while_the_demo_model_writes_the_experts_it_reports_flash(
         shape = [view["rows"], view["cols"]]
         words = re.compile(rf"{shape[0]} layers \u00d7 {shape[1]} experts")
         expect(page.get_by_text(words)).to_be_visible()
-        time.sleep(2)  # what flashed before is dark again
+        until(lambda: last_seq(page) == client.get("/experts").json()["seq"])
         page.evaluate(FOLLOW, shape)
+        until(lambda: page.evaluate(IS_DARK, shape))  # what flashed before is over
         page.evaluate("window.flashed.clear(); window.events = ''")
         chat(client, "Write a story about a bird.", max_tokens=40)
+        until(lambda: "event: turn" in page.evaluate("events"))
+        until(lambda: last_seq(page) == client.get("/experts").json()["seq"])
     reported: set[int] = set()
-    until(lambda: "event: turn" in page.evaluate("events"))
-    time.sleep(1)
-    for data in re.findall(r"event: experts\ndata: (.*)\n\n", page.evaluate("events")):
-        bits = int.from_bytes(bytes.fromhex(json.loads(data)["hits"]), "little")
+    for report in reports(page):
+        bits = int.from_bytes(bytes.fromhex(report["hits"]), "little")
         reported |= {index for index in range(shape[0] * shape[1]) if bits >> index & 1}
+    until(lambda: len(page.evaluate("[...flashed]")) >= len(reported))
     assert reported
     assert set(page.evaluate("[...flashed]")) == reported
     assert problems == []

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.dashboard.reading import answers, composer, send, until
+from tests.e2e.dashboard.reading import (
+    answers,
+    composer,
+    noticed,
+    remember_notices,
+    send,
+    stored,
+    until,
+)
 from tests.fakes.scripted_server import (
     DONE,
     Reply,
@@ -18,6 +27,7 @@ from tests.fakes.scripted_server import (
     delta,
     frame,
     health,
+    held,
     stream,
     usage,
 )
@@ -27,6 +37,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def chat(page: Page, server: ScriptedServer) -> Page:
+    remember_notices(page)
     page.goto(server.url)
     expect(page.get_by_role("status").filter(has_text="Connected")).to_be_visible()
     expect(page.get_by_role("complementary", name="Runtime")).to_contain_text("ready")
@@ -68,6 +79,7 @@ def test_a_limit_of_the_server_is_shown_and_kept(page: Page, server: ScriptedSer
     assert server.chats()[0].body["max_completion_tokens"] == 100
 
 
+@pytest.mark.timed
 def test_figures_come_from_the_tokens_and_not_from_the_wait(
     chat: Page, server: ScriptedServer
 ) -> None:
@@ -76,10 +88,9 @@ def test_figures_come_from_the_tokens_and_not_from_the_wait(
         parts += [delta(content="x"), 0.1]
     server.on_chat(stream([*parts, delta("stop"), usage(9, 20), DONE]))
     send(chat, "hi")
-    status = chat.get_by_role("status").filter(has_text="Reading the prompt")
-    expect(status).to_be_visible()
-    expect(chat.get_by_role("status").filter(has_text=re.compile(r"\d+ tokens"))).to_be_visible()
     expect(answers(chat).locator("[data-figure=tokens]")).to_have_text("9→20")
+    assert noticed(chat, "Reading the prompt")
+    assert noticed(chat, "19 tokens")
     assert 1.4 <= float(re.sub(r"[^\d.]", "", figure(chat, "ttft"))) <= 1.9
     assert 8 <= float(re.sub(r"[^\d.]", "", figure(chat, "rate"))) <= 11
 
@@ -149,15 +160,13 @@ def test_an_answer_at_the_token_limit_says_so_and_goes_on(
 
 
 def test_reasoning_is_apart_and_is_not_sent_back(chat: Page, server: ScriptedServer) -> None:
-    thought: list[bytes | float] = [
-        delta(reasoning_content="Hmm, "),
-        0.5,
-        delta(reasoning_content="yes."),
-        0.5,
-    ]
-    server.on_chat(stream([*thought, delta(content="42"), 0.5, delta("stop"), DONE]), answer("ok"))
+    seen = threading.Event()
+    thought = [delta(reasoning_content="Hmm, "), delta(reasoning_content="yes.")]
+    rest = [delta(content="42"), delta("stop"), DONE]
+    server.on_chat(stream(held(thought, seen, rest)), answer("ok"))
     send(chat, "hi")
     expect(chat.get_by_role("button", name="Thinking")).to_have_attribute("aria-expanded", "true")
+    seen.set()
     closed = chat.get_by_role("button", name=re.compile("Thought for"))
     expect(closed).to_have_attribute("aria-expanded", "false")
     expect(chat.get_by_text("Hmm, yes.")).to_have_count(0)
@@ -171,14 +180,17 @@ def test_reasoning_is_apart_and_is_not_sent_back(chat: Page, server: ScriptedSer
 def test_signs_of_life_make_no_thoughts_and_prefill_shows_how_far_it_is(
     chat: Page, server: ScriptedServer
 ) -> None:
-    alive: list[bytes | float] = [b": prefill 512/9000\n\n", 0.4, delta(reasoning_content=""), 0.8]
-    server.on_chat(stream([*alive, delta("stop", content="there"), DONE]))
+    seen = threading.Event()
+    alive = [b": prefill 512/9000\n\n", delta(reasoning_content="")]
+    server.on_chat(stream(held(alive, seen, [delta("stop", content="there"), DONE])))
     send(chat, "hi")
     expect(chat.get_by_text("512 of 9,000 tokens")).to_be_visible()
+    seen.set()
     expect(answers(chat)).to_contain_text("there")
     expect(chat.get_by_role("button", name=re.compile("Thought|Thinking"))).to_have_count(0)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("how", ["button", "key"])
 def test_stop_closes_the_connection_and_keeps_the_text(
     chat: Page, server: ScriptedServer, how: str
@@ -210,8 +222,8 @@ def test_a_full_queue_is_waited_for(chat: Page, server: ScriptedServer) -> None:
     full = Reply.error(429, "8 requests are waiting already", "queue_full", Retry_After="1")
     server.on_chat(full, answer("at last"))
     send(chat, "hi")
-    expect(chat.get_by_text("8 requests are waiting already Trying again in")).to_be_visible()
     expect(answers(chat)).to_contain_text("at last")
+    assert noticed(chat, "8 requests are waiting already Trying again in 1 s")
     expect(chat.get_by_role("article", name="You")).to_have_count(1)
     assert len(server.chats()) == 2
 
@@ -348,9 +360,9 @@ def test_code_is_a_block_while_it_grows_and_copies_exactly(
     source = 'def f(x):\n\treturn {"a": x}  # \u00e8\n'
     text = f"Look:\n\n```python\n{source}```\n\nDone."
     cut = text.index("return")
-    server.on_chat(
-        stream([delta(content=text[:cut]), 0.8, delta("stop", content=text[cut:]), DONE])
-    )
+    seen = threading.Event()
+    rest = [delta("stop", content=text[cut:]), DONE]
+    server.on_chat(stream(held([delta(content=text[:cut])], seen, rest)))
     chat.evaluate("window.isSecureContext = false")
     chat.evaluate(
         "document.addEventListener('copy', () => { window.copied = String(getSelection()) })"
@@ -359,6 +371,7 @@ def test_code_is_a_block_while_it_grows_and_copies_exactly(
     block = chat.get_by_role("figure")
     expect(block).to_contain_text("def f(x):")
     expect(chat.get_by_role("button", name="Stop")).to_be_visible()
+    seen.set()
     expect(answers(chat)).to_contain_text("Done.")
     chat.context.grant_permissions(["clipboard-read", "clipboard-write"])
     block.get_by_role("button", name="Copy code").click()
@@ -376,7 +389,7 @@ def test_everything_is_there_after_a_reload(chat: Page, server: ScriptedServer) 
     expect(answers(chat)).to_have_count(3)
     expect(answers(chat).last).to_contain_text("three and")
     composer(chat).fill("a draft")
-    chat.wait_for_timeout(600)
+    until(lambda: "a draft" in stored(chat) and "three and" in stored(chat))
     chat.reload()
     expect(answers(chat)).to_have_count(3)
     expect(answers(chat).last).to_contain_text("three and")
@@ -432,7 +445,7 @@ def test_conversations_are_found_renamed_and_deleted_with_a_way_back(
         chat.get_by_role("link", name="New chat").click()
         send(chat, text)
         expect(answers(chat).locator("[data-figure=tokens]")).to_be_visible()
-    chat.wait_for_timeout(500)
+    until(lambda: "about zebras" in stored(chat) and "about gnus" in stored(chat))
     chat.keyboard.press("Control+k")
     search = chat.get_by_role("searchbox", name="Search conversations")
     expect(search).to_be_focused()

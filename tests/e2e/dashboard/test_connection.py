@@ -10,14 +10,14 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Request, expect
 
 from tests.e2e.dashboard.conftest import OpenContext
-from tests.e2e.dashboard.reading import composer, send, until
+from tests.e2e.dashboard.reading import composer, send, stored, until
 from tests.fakes.scripted_server import Reply, ScriptedServer, Seen, answer, health, stream
 
 pytestmark = pytest.mark.e2e
 LOOPBACK = "http://127.0.0.1:8000/v1"
 
 
-def stored(context: BrowserContext, **values: str) -> None:
+def seed_storage(context: BrowserContext, **values: str) -> None:
     """Put values into the small storage before a page starts, once."""
     entries = {name.replace("_", ".", 1): text for name, text in values.items()}
     context.add_init_script(
@@ -28,10 +28,21 @@ def stored(context: BrowserContext, **values: str) -> None:
     )
 
 
+def settled(server: ScriptedServer) -> None:
+    """Wait until what was on its way has arrived: nothing new for a second."""
+    last = time.monotonic()
+    count = -1
+    while time.monotonic() - last < 1:
+        if len(server.seen) != count:
+            last, count = time.monotonic(), len(server.seen)
+        time.sleep(0.05)
+
+
 def address_field(page: Page) -> str:
     return page.get_by_label("Server address").input_value()
 
 
+@pytest.mark.timed
 def test_a_page_of_the_server_connects_to_it_at_once(page: Page, server: ScriptedServer) -> None:
     page.goto(server.url)
     expect(page.get_by_role("status").filter(has_text="Connected")).to_be_visible()
@@ -46,7 +57,7 @@ def test_a_stored_loopback_address_gives_way_to_the_page_s_own(
     open_context: OpenContext, server: ScriptedServer
 ) -> None:
     context = open_context()
-    stored(context, colibri_baseUrl=LOOPBACK)
+    seed_storage(context, colibri_baseUrl=LOOPBACK)
     page = context.new_page()
     page.goto(server.url)
     expect(page.get_by_role("status").filter(has_text="Connected")).to_be_visible()
@@ -80,7 +91,7 @@ def test_a_key_travels_with_every_request_and_is_kept_nowhere(
 ) -> None:
     key = "k-UNIQUE-123"
     context = open_context()
-    stored(context, colibri_apiKey="an-old-one")
+    seed_storage(context, colibri_apiKey="an-old-one")
     page = context.new_page()
     page.goto(f"{server.url}/settings")
     expect(page.get_by_role("status").filter(has_text="Connected").first).to_be_visible()
@@ -92,24 +103,10 @@ def test_a_key_travels_with_every_request_and_is_kept_nowhere(
     send(page, "hi")
     expect(page.get_by_text("Hello there.")).to_be_visible()
     assert {seen.headers.get("authorization") for seen in server.seen} == {f"Bearer {key}"}
-    page.wait_for_timeout(500)
-    kept = page.evaluate(
-        """async () => {
-          const database = await new Promise((resolve) => {
-            const opening = indexedDB.open('coli');
-            opening.onsuccess = () => resolve(opening.result);
-          });
-          const all = (store) => new Promise((resolve) => {
-            const asking = database.transaction(store).objectStore(store).getAll();
-            asking.onsuccess = () => resolve(asking.result);
-          });
-          const rows = [await all('conversations'), await all('messages')];
-          return JSON.stringify([rows, {...localStorage}, {...sessionStorage}, location.href]);
-        }"""
-    )
+    until(lambda: "Hello there." in stored(page))
+    kept = stored(page)
     assert key not in kept
     assert "an-old-one" not in kept
-    assert "Hello there." in kept
 
 
 def test_without_storage_the_page_works_as_long_as_it_is_open(
@@ -145,6 +142,7 @@ def test_a_locked_server_asks_for_the_key(page: Page, server: ScriptedServer) ->
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.timed
 def test_a_hidden_tab_asks_nothing_and_catches_up_when_shown(
     page: Page, server: ScriptedServer
 ) -> None:
@@ -156,12 +154,12 @@ def test_a_hidden_tab_asks_nothing_and_catches_up_when_shown(
       document.dispatchEvent(new Event('visibilitychange'));
     }"""
     page.evaluate(show, True)
-    page.wait_for_timeout(300)
+    settled(server)
     server.seen.clear()
     page.wait_for_timeout(6500)  # longer than any interval of polling
     assert [seen.path for seen in server.seen] == []
     page.evaluate(show, False)
-    until(lambda: len(server.to("GET /health")) > 0, limit_s=1.5)
+    until(lambda: len(server.to("GET /health")) > 0, limit_s=1.0)
 
 
 def test_with_another_kind_of_server_the_chat_works_alone(
@@ -206,6 +204,7 @@ def test_it_connects_by_itself_when_the_server_comes_up(
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.timed
 def test_a_server_that_goes_and_comes_back_is_noticed_both_times(
     page: Page, server: ScriptedServer
 ) -> None:

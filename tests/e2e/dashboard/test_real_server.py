@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,14 +11,16 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.e2e.dashboard.reading import answers, send, until
+from tests.e2e.dashboard.reading import answers, noticed, remember_notices, send, until
 from tests.e2e.test_serve import RunningServer, configured, serving
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_engine import write_executable
 
 pytestmark = pytest.mark.e2e
+
+ENDS_OF_DEMO = ("0", "2")  # the tokens that end a reply of the demo model
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def served(tmp_path: Path) -> CommandLine:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     command = CommandLine(tmp_path_factory.mktemp("home"))
-    with serving(with_models(command), "--model", "demo", "--max-tokens", "1500") as server:
+    with serving(with_models(command), "--model", "demo", "--max-tokens", "3500") as server:
         server.wait_for("ready")
         yield server
 
@@ -49,8 +52,13 @@ def engine_of(server: RunningServer) -> int:
     return pid
 
 
+def never_ending(route: Route) -> None:
+    """Let a request through, for an answer that goes on until it is stopped."""
+    body: dict[str, object] = json.loads(route.request.post_data or "{}")
+    route.continue_(post_data={**body, "logit_bias": dict.fromkeys(ENDS_OF_DEMO, -100)})
+
+
 @pytest.mark.usefixtures("bundle")
-@pytest.mark.timed  # an answer may end before it is stopped
 def test_the_demo_model_answers_and_its_figures_are_shown(page: Page, demo: RunningServer) -> None:
     page.goto(demo.url)
     expect(page.get_by_role("complementary", name="Runtime")).to_contain_text("ready")
@@ -60,13 +68,16 @@ def test_the_demo_model_answers_and_its_figures_are_shown(page: Page, demo: Runn
         "aria-label",
         f"{tiers['vram']:,} experts in VRAM, {tiers['ram']:,} in RAM, {tiers['disk']:,} on disk",
     )
+    chats = f"{demo.url}/v1/chat/completions"
+    page.route(chats, never_ending)
     send(page, "Write a short story about a bird.")
     expect(page.get_by_role("status").filter(has_text=re.compile(r"\d+ tokens?"))).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(answers(page)).to_contain_text("Stopped.")
     text = answers(page).inner_text().split()
-    scheduler = httpx.get(f"{demo.url}/health", trust_env=False).json()["scheduler"]
-    assert scheduler["active"] == 0
+    with demo.client() as client:
+        until(lambda: client.get("/health").json()["scheduler"]["active"] == 0)
+    page.unroute(chats)
     page.reload()
     expect(answers(page)).to_contain_text("Stopped.")
     assert answers(page).inner_text().split() == text
@@ -102,12 +113,13 @@ def test_what_is_sent_with_the_page_keeps_it_safe_and_fast(demo: RunningServer) 
 def test_an_engine_that_is_killed_is_told_and_recovers(page: Page, served: CommandLine) -> None:
     with serving(configured(served, delay_s=1)) as server:
         server.wait_for("ready")
+        remember_notices(page)
         page.goto(server.url)
         expect(page.get_by_role("complementary", name="Runtime")).to_contain_text("ready")
-        send(page, "[[tokens 400]] [[slow 0.05]]")
+        send(page, "[[tokens 1000]] [[slow 0.05]]")
         expect(answers(page)).to_contain_text("word3")
         os.kill(engine_of(server), signal.SIGKILL)
-        expect(page.get_by_role("alert").filter(has_text="started again")).to_be_visible()
+        until(lambda: noticed(page, "started again"))
         expect(answers(page)).to_contain_text("was cut off")
         expect(page.get_by_role("alert")).to_have_count(0)
         page.get_by_role("button", name="Regenerate").click()
@@ -119,18 +131,18 @@ def test_an_engine_that_is_killed_is_told_and_recovers(page: Page, served: Comma
 def test_a_full_queue_is_told_and_waited_for(page: Page, served: CommandLine) -> None:
     with serving(served, "--max-queue", "0") as server:
         server.wait_for("ready")
+        remember_notices(page)
         page.goto(server.url)
         expect(page.get_by_role("complementary", name="Runtime")).to_contain_text("ready")
         body = {
-            "messages": [{"role": "user", "content": "[[tokens 60]] [[slow 0.05]]"}],
+            "messages": [{"role": "user", "content": "[[tokens 1000]] [[slow 0.05]]"}],
             "stream": True,
         }
         url = f"{server.url}/v1/chat/completions"
         with httpx.stream("POST", url, json=body, trust_env=False) as other:
             assert other.status_code == 200
             send(page, "[[reply my turn]]")
-            expect(page.get_by_text("Trying again in")).to_be_visible()
-            other.read()
+            until(lambda: noticed(page, "Trying again in"))
         expect(answers(page)).to_contain_text("my turn")
 
 

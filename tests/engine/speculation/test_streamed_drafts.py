@@ -55,6 +55,21 @@ def test_the_same_replies_whatever_drafts(
         assert drafts_of(engine)["mtp"]["drafted"] > 0
 
 
+def test_the_experts_of_the_draft_layer_are_on_the_map(stream: Path) -> None:
+    plain = start(stream, drafts=DraftConfig(source="ngram", tokens=4)).telemetry
+    engine = start(stream, drafts=DraftConfig(source="mtp", tokens=2), memory=NO_ROOM)
+    telemetry = engine.telemetry
+    rows = plain.expert_map().rows
+    assert engine._model.mixture_layers == [1, 2, 3]
+    lines(engine, 1, PROMPT, max_tokens=60, **SAMPLED)
+    shown = telemetry.expert_map()
+    assert shown.rows == rows + 1
+    cells = np.frombuffer(shown.cells, np.uint8).reshape(shown.rows, shown.cols)
+    assert (cells[-1] & 63).any()  # it was asked
+    tiers = telemetry.tiers()
+    assert (tiers.ram, tiers.disk) == ((cells >> 6).sum(), (cells >> 6 == 0).sum())
+
+
 def test_the_cost_of_reading_is_measured(stream: Path) -> None:
     engine = start(stream, drafts=DraftConfig(source="auto"), memory=NO_ROOM)
     lines(engine, 1, PROMPT, max_tokens=60, **SAMPLED)

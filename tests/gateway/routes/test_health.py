@@ -72,6 +72,8 @@ def test_profile_and_experts_show_what_the_engine_sent(tmp_path: Path) -> None:
             before = await get(gateway, "/experts")
             assert before["map"] == "4142430045460048"
             assert (before["hits"], before["seq"]) == ("", 0)
+            assert before["layers"] == [1, 2]
+            assert "mtp_row" not in before
             await gateway.answer("[[tokens 3]]")
             profile = await get(gateway, "/profile")
             assert profile["seq"] == 1

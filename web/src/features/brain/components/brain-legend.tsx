@@ -1,7 +1,7 @@
 // What the colours of the map say, with the number of experts in each tier.
 import { useTranslation } from 'react-i18next';
 import { formatCount, formatPercent } from '@/lib/format';
-import { countTiers, type ExpertMap } from '../model/expert-map';
+import { countTiers, type ExpertMap } from '@/lib/experts/expert-map';
 import styles from './brain-legend.module.css';
 
 const ORDER = ['vram', 'ram', 'disk'] as const;

@@ -1,15 +1,15 @@
-// Draws the experts. One pixel per expert on a small canvas, scaled up to the visible one: a frame
-// costs the flashes alone, however large the cells are. Frames run only while a flash fades.
-import type { ExpertMap } from '../model/expert-map';
+// Draws the experts: a picture in memory, of which a frame changes the flashing cells alone. Frames
+// run only while a flash fades.
+import { parseRgb } from '@/lib/token-color';
+import { CellRaster } from '../model/cell-raster';
+import type { ExpertMap } from '@/lib/experts/expert-map';
 import { placeOf, type Grid } from '../model/grid';
-import { colorOf, writePixel, type Palette } from '../model/palette';
-import { Pulses } from '../model/pulses';
+import type { Palette } from '../model/palette';
+import { Pulses } from '@/lib/experts/pulses';
 
-const GLOW = 0.55;
-const ROUND = 0.18; // corners of cells, of their size
-
-interface Layer {
-  context: CanvasRenderingContext2D;
+interface Picture {
+  raster: CellRaster;
+  /** Shares its memory with the raster. */
   image: ImageData;
 }
 
@@ -17,29 +17,27 @@ export class CortexPainter {
   private readonly context: CanvasRenderingContext2D | null;
   private grid: Grid | null = null;
   private map: ExpertMap | null = null;
-  private palette: Palette | null = null;
-  private cells: Layer | null = null;
-  private glow: Layer | null = null;
-  private gaps: CanvasPattern | null = null;
+  private picture: Picture | null = null;
   private pulses = new Pulses(0);
   private marked: number | null = null;
   private isStill = false;
   private frame = 0;
 
   constructor(private readonly canvas: HTMLCanvasElement) {
-    this.context = canvas.getContext('2d');
+    // Kept where it is written: every frame comes from memory.
+    this.context = canvas.getContext('2d', { alpha: false, willReadFrequently: true });
   }
 
   /** Lay out anew, e.g. for another width of the window. */
   setLook(grid: Grid, palette: Palette, isStill: boolean): void {
     this.grid = grid;
-    this.palette = palette;
     this.isStill = isStill;
     this.canvas.width = grid.across * grid.cellWidth;
     this.canvas.height = grid.down * grid.cellHeight;
-    this.cells = layer(grid);
-    this.glow = layer(grid);
-    this.gaps = this.context === null ? null : gapPattern(grid, this.context);
+    const background = parseRgb(getComputedStyle(this.canvas).backgroundColor);
+    const raster = new CellRaster(grid, palette, background);
+    const bytes = new Uint8ClampedArray(raster.pixels.buffer);
+    this.picture = { raster, image: new ImageData(bytes, this.canvas.width) };
     this.paintAll();
   }
 
@@ -67,23 +65,15 @@ export class CortexPainter {
   }
 
   private paintAll(): void {
-    const { grid, map, cells } = this;
+    const { grid, map } = this;
     // Between another shape of the model and the layout for it there is nothing to draw.
-    if (grid === null || cells === null || map?.rows !== grid.rows || map.cols !== grid.cols)
-      return;
+    if (grid === null || map?.rows !== grid.rows || map.cols !== grid.cols) return;
     for (let index = 0; index < map.cells.length; index += 1) this.paint(index, 0);
     this.request();
   }
 
   private paint(index: number, level: number): void {
-    const { grid, map, palette, cells, glow } = this;
-    if (grid === null || map === null || palette === null || cells === null || glow === null)
-      return;
-    const { x, y } = placeOf(grid, index);
-    const pixel = y * grid.across + x;
-    writePixel(cells.image.data, pixel, colorOf(map.cells[index] ?? 0, palette), level);
-    glow.image.data.fill(255, 4 * pixel, 4 * pixel + 3);
-    glow.image.data[4 * pixel + 3] = 255 * level;
+    this.picture?.raster.paint(index, this.map?.cells[index] ?? 0, level);
   }
 
   private request(): void {
@@ -97,25 +87,9 @@ export class CortexPainter {
   }
 
   private draw(): void {
-    const { context, canvas, cells, glow, grid } = this;
-    if (context === null || cells === null || glow === null || grid === null) return;
-    const { width, height } = canvas;
-    cells.context.putImageData(cells.image, 0, 0);
-    context.imageSmoothingEnabled = false;
-    context.drawImage(cells.context.canvas, 0, 0, width, height);
-    if (this.gaps !== null) {
-      context.fillStyle = this.gaps;
-      context.fillRect(0, 0, width, height);
-    }
-    if (!this.pulses.isIdle) {
-      glow.context.putImageData(glow.image, 0, 0);
-      context.imageSmoothingEnabled = true;
-      context.globalCompositeOperation = 'lighter';
-      context.globalAlpha = GLOW;
-      context.drawImage(glow.context.canvas, 0, 0, width, height);
-      context.globalCompositeOperation = 'source-over';
-      context.globalAlpha = 1;
-    }
+    const { context, picture, grid } = this;
+    if (context === null || picture === null || grid === null) return;
+    context.putImageData(picture.image, 0, 0);
     if (this.isStill) for (const index of this.map?.hits ?? []) this.outline(index, 0, 1);
     if (this.marked !== null) this.drawMark(this.marked, grid);
   }
@@ -145,31 +119,4 @@ export class CortexPainter {
       grid.cellHeight - grid.gapY - 2 * inset,
     );
   }
-}
-
-function makeContext(width: number, height: number): CanvasRenderingContext2D | null {
-  const canvas = document.createElement('canvas');
-  canvas.width = width;
-  canvas.height = height;
-  return canvas.getContext('2d');
-}
-
-function layer({ across, down }: Grid): Layer | null {
-  const context = makeContext(across, down);
-  return context === null ? null : { context, image: context.createImageData(across, down) };
-}
-
-/** What lies between the cells, to be laid over all of them at once; null if nothing does. */
-function gapPattern(grid: Grid, target: CanvasRenderingContext2D): CanvasPattern | null {
-  const { cellWidth, cellHeight, gapX, gapY } = grid;
-  const context = makeContext(cellWidth, cellHeight);
-  if (context === null || gapX + gapY === 0) return null;
-  context.fillStyle = getComputedStyle(target.canvas).backgroundColor;
-  context.fillRect(0, 0, cellWidth, cellHeight);
-  context.globalCompositeOperation = 'destination-out';
-  context.beginPath();
-  const radius = ROUND * Math.min(cellWidth, cellHeight);
-  context.roundRect(0, 0, cellWidth - gapX, cellHeight - gapY, radius);
-  context.fill();
-  return target.createPattern(context.canvas, 'repeat');
 }

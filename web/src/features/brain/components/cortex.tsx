@@ -1,13 +1,15 @@
 // The map of all experts: a canvas for the eye, a grid of one cell for keys and screen readers.
 import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent } from 'react';
 import { useTranslation } from 'react-i18next';
-import { tokenColor } from '@/lib/token-color';
+import { useSearchParams } from 'react-router';
+import { parseKey } from '@/lib/atlas/atlas';
+import { onExperts } from '@/lib/telemetry/hooks';
+import { parseRgb, tokenColor } from '@/lib/token-color';
 import { useMedia } from '@/lib/use-media';
 import { useExpertWords } from '../hooks/use-expert-words';
 import { useRoom } from '../hooks/use-room';
-import type { ExpertMap } from '../model/expert-map';
+import { readMap, type ExpertMap } from '@/lib/experts/expert-map';
 import { expertAt, fitGrid, stepBy, type Grid } from '../model/grid';
-import { parseRgb } from '../model/palette';
 import { CortexPainter } from './cortex-painter';
 import styles from './cortex.module.css';
 import { ExpertTip } from './expert-tip';
@@ -24,11 +26,12 @@ export function Cortex({ map }: { map: ExpertMap }) {
     [rows, cols, room],
   );
   const [hovered, setHovered] = useState<number | null>(null);
-  const [cursor, setCursor] = useState(0);
+  const asked = useAskedExpert(map);
+  const [cursor, setCursor] = useState(asked ?? 0);
   const [isFocused, setIsFocused] = useState(false);
   const at = Math.min(cursor, map.cells.length - 1);
-  const shown = hovered ?? (isFocused ? at : null);
-  const canvasRef = useCortex(grid, map, shown);
+  const shown = hovered ?? (isFocused || at === asked ? at : null);
+  const canvasRef = useCortex(grid, shown);
   const id = useId();
   const current = words.expert(at);
 
@@ -70,6 +73,7 @@ export function Cortex({ map }: { map: ExpertMap }) {
             <div role="gridcell" id={`${id}-${at}`} aria-colindex={(at % cols) + 1} key={at}>
               {[current.name, current.tierName, current.heat].join(', ')}
               {current.isUsed && `, ${current.used}`}
+              {`, ${current.role}`}
             </div>
           </div>
           {grid !== null && shown !== null && (
@@ -84,10 +88,18 @@ export function Cortex({ map }: { map: ExpertMap }) {
   );
 }
 
+/** The place of the expert that the address names as `?expert=53:179`, if it is on the map. */
+function useAskedExpert({ layers, cols }: ExpertMap): number | null {
+  const [params] = useSearchParams();
+  const key = parseKey(params.get('expert') ?? '');
+  const row = key === null ? undefined : layers?.indexOf(key.layer);
+  if (key === null || row === undefined || row < 0 || key.expert >= cols) return null;
+  return row * cols + key.expert;
+}
+
 /** The painter of a canvas, told of every change. */
 function useCortex(
   grid: Grid | null,
-  map: ExpertMap,
   marked: number | null,
 ): React.RefObject<HTMLCanvasElement | null> {
   const canvasRef = useRef<HTMLCanvasElement>(null);
@@ -97,7 +109,15 @@ function useCortex(
     if (canvasRef.current === null) return;
     const painter = new CortexPainter(canvasRef.current);
     painterRef.current = painter;
-    return () => painter.stop();
+    // Not through React, which shows the last of several reports that come at once: each flashes.
+    const end = onExperts((experts) => {
+      const map = readMap(experts);
+      if (map !== null) painter.setMap(map);
+    });
+    return () => {
+      end();
+      painter.stop();
+    };
   }, []);
   useEffect(() => {
     const canvas = canvasRef.current;
@@ -112,7 +132,6 @@ function useCortex(
     canvas.style.height = `${(grid.down * grid.cellHeight) / grid.ratio}px`;
     painterRef.current?.setLook(grid, palette, isStill);
   }, [grid, isStill]);
-  useEffect(() => painterRef.current?.setMap(map), [map]);
   useEffect(() => painterRef.current?.mark(marked), [marked]);
   return canvasRef;
 }

@@ -28,6 +28,7 @@ export function ExpertTip({ grid, index, words }: ExpertTipProps) {
       </span>
       <span>{words.heat}</span>
       {words.isUsed && <em>{words.used}</em>}
+      <span>{words.role}</span>
     </div>
   );
 }

@@ -3,7 +3,7 @@ import { useState } from 'react';
 import { useTranslation } from 'react-i18next';
 import { formatCount } from '@/lib/format';
 import { useExpertWords } from '../hooks/use-expert-words';
-import { countTiers, type ExpertMap } from '../model/expert-map';
+import { countTiers, type ExpertMap } from '@/lib/experts/expert-map';
 import styles from './layer-table.module.css';
 
 export function LayerTable({ map }: { map: ExpertMap }) {

@@ -1,6 +1,6 @@
 import { useMemo, useState } from 'react';
 import { useExperts } from '@/lib/telemetry/hooks';
-import { readMap, type ExpertMap } from '../model/expert-map';
+import { readMap, type ExpertMap } from '@/lib/experts/expert-map';
 
 interface LatestMap {
   /** The latest that could be read; null before there is one. */

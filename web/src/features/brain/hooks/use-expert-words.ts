@@ -1,15 +1,20 @@
 // An expert in words: for the tip beside it, and for those who hear the page.
 import { useMemo } from 'react';
 import { useTranslation } from 'react-i18next';
-import { formatCount } from '@/lib/format';
+import { keyOf, topTopics } from '@/lib/atlas/atlas';
+import { useAtlas } from '@/lib/atlas/use-atlas';
+import { formatCount, formatDecimal, formatPercent } from '@/lib/format';
 import {
   countRange,
+  depthBand,
   heatOf,
   layerName,
   tierOf,
   type ExpertMap,
   type Tier,
-} from '../model/expert-map';
+} from '@/lib/experts/expert-map';
+
+const NUM_TOPICS = 3;
 
 export interface ExpertWords {
   name: string;
@@ -18,6 +23,8 @@ export interface ExpertWords {
   heat: string;
   isUsed: boolean;
   used: string;
+  /** What it prefers, where that was measured; else what layers this deep usually do. */
+  role: string;
 }
 
 export interface Words {
@@ -29,7 +36,10 @@ export interface Words {
 
 export function useExpertWords(map: ExpertMap): Words {
   const { t, i18n } = useTranslation('brain');
+  const state = useAtlas();
+  const atlas = state.status === 'ready' ? state.atlas : null;
   return useMemo(() => {
+    const measuredOf = new Map((atlas?.experts ?? []).map((one) => [keyOf(one), one] as const));
     const count = (value: number): string => formatCount(value, i18n.language);
     const layer = (row: number): string => {
       const { kind, number } = layerName(map, row);
@@ -41,6 +51,18 @@ export function useExpertWords(map: ExpertMap): Words {
       return t('heat.range', { least: count(least), most: count(most) });
     };
     const used = new Set(map.hits);
+    const roleWords = (row: number, expert: number): string => {
+      const layerNumber = map.layers?.[row];
+      const measured = measuredOf.get(`${layerNumber ?? ''}:${expert}`);
+      if (measured === undefined || atlas === null) return t(`depth.${depthBand(map, row)}`);
+      const topics = topTopics(measured, atlas.topics, NUM_TOPICS)
+        .map(({ topic, share }) => `${topic} ${formatPercent(share, i18n.language)}`)
+        .join(', ');
+      return t(measured.isSpecialist ? 'role.specialist' : 'role.generalist', {
+        bits: formatDecimal(measured.entropy, 2, i18n.language),
+        topics,
+      });
+    };
     return {
       layer,
       shortLayer: (row) => {
@@ -58,8 +80,9 @@ export function useExpertWords(map: ExpertMap): Words {
           heat: heatWords(heatOf(cell)),
           isUsed: used.has(index),
           used: t('expert.used'),
+          role: roleWords(row, index % map.cols),
         };
       },
     };
-  }, [map, t, i18n.language]);
+  }, [map, atlas, t, i18n.language]);
 }

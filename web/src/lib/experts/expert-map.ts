@@ -23,12 +23,23 @@ export interface ExpertMap {
 const HEAT_BITS = 6;
 const HEAT_MASK = 63;
 
+const NO_DIGIT = 255;
+const DIGITS = new Uint8Array(128).fill(NO_DIGIT);
+for (let value = 0; value < 16; value += 1) {
+  const digit = value.toString(16);
+  DIGITS[digit.charCodeAt(0)] = value;
+  DIGITS[digit.toUpperCase().charCodeAt(0)] = value;
+}
+
 /** The bytes of hex text; null if it is none. */
 export function bytesOfHex(text: string): Uint8Array | null {
-  if (text.length % 2 !== 0 || !/^[0-9a-f]*$/i.test(text)) return null;
+  if (text.length % 2 !== 0) return null;
   const bytes = new Uint8Array(text.length / 2);
   for (let i = 0; i < bytes.length; i += 1) {
-    bytes[i] = Number.parseInt(text.slice(2 * i, 2 * i + 2), 16);
+    const high = DIGITS[text.charCodeAt(2 * i)] ?? NO_DIGIT;
+    const low = DIGITS[text.charCodeAt(2 * i + 1)] ?? NO_DIGIT;
+    if (high === NO_DIGIT || low === NO_DIGIT) return null;
+    bytes[i] = (high << 4) | low;
   }
   return bytes;
 }
@@ -45,8 +56,16 @@ export function setBits(bytes: Uint8Array, count: number): Uint32Array {
   return Uint32Array.from(found);
 }
 
-/** The map that the server sent; null if its parts do not fit together. */
+const known = new WeakMap<Experts, ExpertMap | null>();
+
+/** The map that the server sent; null if its parts do not fit together. Read once for all. */
 export function readMap(experts: Experts): ExpertMap | null {
+  let map = known.get(experts);
+  if (map === undefined) known.set(experts, (map = parseMap(experts)));
+  return map;
+}
+
+function parseMap(experts: Experts): ExpertMap | null {
   const { rows, cols, seq, layers, mtp_row: mtpRow } = experts;
   const cells = bytesOfHex(experts.map);
   const bits = bytesOfHex(experts.hits);
@@ -98,4 +117,15 @@ export function layerName(map: Pick<ExpertMap, 'layers' | 'mtpRow'>, row: number
   const number = map.layers?.[row];
   if (row === map.mtpRow) return { kind: 'mtp', number: number ?? row + 1 };
   return number === undefined ? { kind: 'moe', number: row + 1 } : { kind: 'layer', number };
+}
+
+export const DEPTH_BANDS = ['surface', 'phrase', 'meaning', 'planning', 'output', 'draft'] as const;
+export type DepthBand = (typeof DEPTH_BANDS)[number];
+const BAND_ENDS = [0.2, 0.45, 0.7, 0.9, 1]; // of the depth; a rule of thumb, nothing measured
+
+/** What layers as deep as this row are usually said to do. */
+export function depthBand(map: Pick<ExpertMap, 'rows' | 'mtpRow'>, row: number): DepthBand {
+  if (row === map.mtpRow) return 'draft';
+  const rows = map.mtpRow === undefined ? map.rows : map.rows - 1;
+  return DEPTH_BANDS[BAND_ENDS.findIndex((end) => row / rows < end)] ?? 'output';
 }

@@ -1,5 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { countRange, countTiers, heatOf, layerName, readMap, tierOf } from './expert-map';
+import {
+  countRange,
+  countTiers,
+  depthBand,
+  heatOf,
+  layerName,
+  readMap,
+  tierOf,
+} from './expert-map';
 
 const SENT = { rows: 1, cols: 4, map: '0041983f', hits: '05', seq: 7 } as const;
 const asSent = { ...SENT, gpus: undefined, entropy: undefined, repin: undefined };
@@ -50,4 +58,16 @@ describe('expert map', () => {
       number: 2,
     });
   });
+});
+
+it.each([
+  [0, 'surface'],
+  [1, 'surface'],
+  [2, 'phrase'],
+  [5, 'meaning'],
+  [7, 'planning'],
+  [9, 'output'],
+  [10, 'draft'],
+])('row %d of ten and a draft layer is of the band %s', (row, band) => {
+  expect(depthBand({ rows: 11, mtpRow: 10 }, row)).toBe(band);
 });
