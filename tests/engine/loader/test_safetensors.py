@@ -208,5 +208,5 @@ def test_a_file_cut_while_it_is_open_is_an_error_and_not_a_crash(tmp_path: Path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"cannot open .*m\.safetensors: No such file"):
+    with pytest.raises(CheckpointError, match=r"cannot read .*m\.safetensors: No such file"):
         SafetensorsFile(tmp_path / "m.safetensors")
