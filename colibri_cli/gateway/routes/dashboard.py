@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from colibri_cli.gateway.http_types import Access, HttpError, Response, Route
+from colibri_cli.gateway.openapi import json_answer, operation
 from colibri_cli.gateway.static_files import SAFE_HEADERS, StaticFile, find_file, send_file
 
 if TYPE_CHECKING:
@@ -84,8 +85,18 @@ def _nothing_here(request: Request) -> HttpError:
     return HttpError(404, f"there is nothing at {shown}", code="not_found")
 
 
+def _atlas_operation() -> dict[str, Any]:
+    member = operation(
+        "get_atlas",
+        "Return what `coli atlas` measured of the model's experts.",
+        answer=json_answer({"type": ["object", "array"]}),
+    )
+    member["responses"]["304"] = {"description": "The file is still the one that was named."}
+    return member
+
+
 ROUTES = (
     Route("GET", "/", get_page, Access.OPEN),
-    Route("GET", f"/{ATLAS}", get_atlas, Access.OPEN),
+    Route("GET", f"/{ATLAS}", get_atlas, Access.OPEN, operation=_atlas_operation()),
     Route("GET", "/{path}", get_page, Access.OPEN),
 )
