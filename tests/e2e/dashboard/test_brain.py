@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import ConsoleMessage, Page, expect
 
 from tests.e2e.dashboard.conftest import OpenContext
 from tests.e2e.dashboard.reading import until
@@ -107,8 +107,9 @@ def test_each_cell_has_the_colour_of_its_tier_and_heat(page: Page, server: Scrip
     expect(page.get_by_text("2 layers \u00d7 4 experts = 8")).to_be_visible()
     wait_for_the_map(page)
     disk, ram, _, hot = colors(page)[:4]
-    assert disk == [round(0.35 * part) for part in hot]
-    assert ram == [round((0.35 + 0.65 / 24) * part) for part in (90, 155, 216)]
+    # Halves go up, as the page rounds.
+    assert disk == [int(0.35 * part + 0.5) for part in hot]
+    assert ram == [int((0.35 + 0.65 / 24) * part + 0.5) for part in (90, 155, 216)]
     assert colors(page)[4:] == colors(page)[:4]
     for tier, text in (("vram", "2 25%"), ("ram", "2 25%"), ("disk", "4 50%"), ("used", "2")):
         row = page.locator(f"[data-tier={tier}] dd")
@@ -162,13 +163,15 @@ def test_an_expert_is_asked_about_by_keys_and_by_pointer(
     map_ = page.get_by_role("grid", name="Experts by layer")
     map_.focus()
     cell = page.get_by_role("gridcell")
-    expect(cell).to_have_text("Layer 3, expert 0, Disk, never chosen, used just now")
+    # Without a measured atlas the depth tells what an expert is likely to do.
+    guess = ", rule of thumb for this depth: surface and syntax"
+    expect(cell).to_have_text(f"Layer 3, expert 0, Disk, never chosen, used just now{guess}")
     page.keyboard.press("ArrowRight")
-    expect(cell).to_have_text("Layer 3, expert 1, RAM, chosen once")
+    expect(cell).to_have_text(f"Layer 3, expert 1, RAM, chosen once{guess}")
     page.keyboard.press("PageDown")
     page.keyboard.press("ArrowRight")
     heat = "chosen 8,388,608\u201316,777,215 times"
-    expect(cell).to_have_text(f"Layer 78 (MTP), expert 2, VRAM, {heat}")
+    expect(cell).to_contain_text(f"Layer 78 (MTP), expert 2, VRAM, {heat}")
     assert map_.get_attribute("aria-activedescendant") == cell.get_attribute("id")
     tip = page.locator("main strong")
     expect(tip).to_have_text("Layer 78 (MTP), expert 2")
@@ -200,11 +203,16 @@ def test_a_server_without_experts_is_told(page: Page, server: ScriptedServer) ->
 
 
 @pytest.mark.usefixtures("bundle")
+def is_fault(line: ConsoleMessage) -> bool:
+    """Tell an error from the browser's own line about an atlas that nobody measured."""
+    return line.type == "error" and not line.location["url"].endswith("/experts.json")
+
+
 def test_while_the_demo_model_writes_the_experts_it_reports_flash(
     page: Page, demo: RunningServer
 ) -> None:
     problems: list[str] = []
-    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    page.on("console", lambda line: problems.append(line.text) if is_fault(line) else None)
     page.add_init_script(WATCH)
     page.goto(f"{demo.url}/brain")
     with demo.client() as client:
