@@ -86,7 +86,7 @@ def test_the_demo_model_answers_and_its_figures_are_shown(page: Page, demo: Runn
     expect(answers(page).last.locator("[data-figure=hits]")).to_be_visible()
     (turn,) = httpx.get(f"{demo.url}/profile", trust_env=False).json()["turns"][-1:]
     tokens = answers(page).last.locator("[data-figure=tokens]")
-    expect(tokens).to_have_text(f"{turn['prompt_tokens']}→{turn['completion_tokens']}")
+    expect(tokens).to_have_text(f"{turn['prompt_tokens']:,}→{turn['completion_tokens']:,}")
     expect(page.get_by_role("img", name=re.compile("I.O wait .* Expert matmul"))).to_be_visible()
 
 
