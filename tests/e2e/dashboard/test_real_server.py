@@ -34,7 +34,9 @@ def served(tmp_path: Path) -> CommandLine:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     command = CommandLine(tmp_path_factory.mktemp("home"))
-    with serving(with_models(command), "--model", "demo", "--max-tokens", "3500") as server:
+    # One thread, since the browser needs the other core to follow.
+    options = ("--model", "demo", "--max-tokens", "3500", "--threads", "1")
+    with serving(with_models(command), *options) as server:
         server.wait_for("ready")
         yield server
 
