@@ -19,6 +19,7 @@ from colibri_cli.discovery import command_names
 from colibri_cli.errors import UsageError
 from colibri_cli.options import EngineOptions
 from colibri_protocol.errors import SettingsError
+from colibri_protocol.foreign_variables import foreign_variables
 from colibri_protocol.settings import (
     SETTINGS,
     ResolvedSettings,
@@ -171,6 +172,11 @@ def use_strict_plugins(arguments: Sequence[str]) -> None:
 def misspelt_variables() -> dict[str, str | None]:
     """Return variables with our prefix that nobody reads, with the nearest known name."""
     return unknown_variables(os.environ)
+
+
+def unread_variables() -> dict[str, str]:
+    """Return variables of other engines that nobody reads here, with what there is instead."""
+    return foreign_variables(os.environ)
 
 
 def child_environment(**extra: str) -> dict[str, str]:

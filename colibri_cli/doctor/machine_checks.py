@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from colibri_cli.doctor.examination import failed, passed, skipped, warned
 from colibri_cli.plugin_loader import load_plugins
-from colibri_cli.settings import misspelt_variables
+from colibri_cli.settings import misspelt_variables, unread_variables
 from colibri_cli.terminal.sizes import size
 
 if TYPE_CHECKING:
@@ -120,12 +120,13 @@ def check_plugins(exam: Examination) -> CheckResult:
 
 
 def check_variables(exam: Examination) -> CheckResult:
-    """No variable looks like a misspelt setting."""
+    """No variable looks like a misspelt setting, or is another engine's."""
     del exam
     unknown = misspelt_variables()
-    if unknown:
-        words = [f"{name} (did you mean {near}?)" if near else name
-                 for name, near in sorted(unknown.items())]  # fmt: skip
+    words = [f"{name} (did you mean {near}?)" if near else name
+             for name, near in sorted(unknown.items())]  # fmt: skip
+    words += [f"{name} ({instead})" for name, instead in unread_variables().items()]
+    if words:
         return warned(f"variables nobody reads: {', '.join(words)}")
     return passed("all known")
 

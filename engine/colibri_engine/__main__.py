@@ -92,6 +92,8 @@ def _configure_logging(config: EngineConfig) -> None:
     for name, near in config.unknown.items():
         hint = f"; did you mean {near}?" if near else ""
         logger.warning("%s is set but is no setting%s", name, hint)
+    for name, instead in config.foreign.items():
+        logger.warning("%s is not read: %s", name, instead)
 
 
 def _tell_failure(error: ColibriError, output: int) -> None:

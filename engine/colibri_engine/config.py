@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from colibri_engine.errors import NoModel, SettingsError
+from colibri_protocol.foreign_variables import foreign_variables
 from colibri_protocol.settings import Scope, resolve, unknown_variables
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class EngineConfig:
         state_dir: The user's state directory of this program.
         parent_pid: Process to live and die with, if it said so.
         unknown: Variables with our prefix that nobody reads, and the nearest known name.
+        foreign: Variables of other engines that are not read here, and what there is instead.
     """
 
     model_path: Path
@@ -185,6 +187,7 @@ class EngineConfig:
     state_dir: Path
     parent_pid: int | None
     unknown: Mapping[str, str | None]
+    foreign: Mapping[str, str]
 
     @property
     def step_rows(self) -> int:
@@ -272,6 +275,7 @@ def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -
         state_dir=state_dir,
         parent_pid=_parent_pid(environ),
         unknown=unknown_variables(environ),
+        foreign=foreign_variables(environ),
     )
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from colibri_protocol.errors import SettingsError
+from colibri_protocol.foreign_variables import FOREIGN_VARIABLES
 from colibri_protocol.setting import Kind, Scope, Setting, SettingValue
 from colibri_protocol.settings_table import INTERNAL_VARIABLES, SETTINGS
 
@@ -162,10 +163,11 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
     They are worth a warning, not an error: another engine may know them.
     """
     ours = {name for row in SETTINGS.values() for name in row.env if name.startswith(PREFIX)}
+    foreign = {row.name for row in FOREIGN_VARIABLES}
     unknown = sorted(
         name
         for name in environ
-        if name.startswith(PREFIX) and name not in ours | INTERNAL_VARIABLES
+        if name.startswith(PREFIX) and name not in ours | INTERNAL_VARIABLES | foreign
     )
     # The prefix is left out, or it would make every name look alike.
     stems = {name.removeprefix(PREFIX) for name in ours}

@@ -11,7 +11,7 @@ from colibri_cli.commands.chat import ChatOptions
 from colibri_cli.errors import UsageError
 from colibri_cli.options import OutputOptions
 from colibri_cli.sampling import generation_of, thinking_of
-from colibri_cli.settings import color_choice, misspelt_variables, prepare
+from colibri_cli.settings import color_choice, misspelt_variables, prepare, unread_variables
 from colibri_protocol.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -123,3 +123,8 @@ def test_colour_is_automatic_forced_or_off(monkeypatch: pytest.MonkeyPatch) -> N
 def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLI_TEMPP", "1")
     assert misspelt_variables()["COLI_TEMPP"] == "COLI_TEMP"
+
+
+def test_variables_of_other_engines_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLOCK", "1")
+    assert "--ram" in unread_variables()["MLOCK"]

@@ -47,7 +47,7 @@ def test_the_defaults() -> None:
         numerics="default", num_threads=None, isa=None, prefill_chunk=256, max_tokens=256,
         temperature=None, top_p=None, seed=None, experts_per_token=None, drafts=DraftConfig(),
         log_level="WARNING", kv_save=True, kv_dir=None, kv_share=True,
-        state_dir=Path.home() / ".local/state/colibri", parent_pid=None, unknown={},
+        state_dir=Path.home() / ".local/state/colibri", parent_pid=None, unknown={}, foreign={},
         model_dirs=(), memory=MemoryConfig(reads=ReadConfig(cache=DISKS)),
     )  # fmt: skip
 
@@ -245,6 +245,10 @@ def test_a_parent_counts_only_if_it_is_ours() -> None:
 
 def test_unknown_names_are_kept_for_a_warning() -> None:
     assert read(COLI_NUM_THREAD="2").unknown == {"COLI_NUM_THREAD": "COLI_NUM_THREADS"}
+
+
+def test_variables_of_other_engines_are_kept_for_a_warning() -> None:
+    assert list(read(COLI_MMAP="1", COLI_NUMA="0").foreign) == ["COLI_MMAP"]
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("1", True), ("on", True), ("0", False), ("", False)])

@@ -286,9 +286,11 @@ def test_an_instruction_set_this_machine_lacks_is_named(model_dir: Path) -> None
 
 
 def test_an_unknown_setting_is_warned_about(model_dir: Path) -> None:
-    with EngineProcess(model_dir, COLI_NUM_THREAD="2") as engine:
+    with EngineProcess(model_dir, COLI_NUM_THREAD="2", COLI_MMAP="1") as engine:
         engine.end_input()
-        assert "did you mean COLI_NUM_THREADS" in engine.ended()[1]
+        told = engine.ended()[1]
+        assert "did you mean COLI_NUM_THREADS" in told
+        assert "COLI_MMAP is not read: experts are read into slots" in told
 
 
 # ---- ends ----

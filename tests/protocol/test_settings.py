@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 
 from colibri_protocol.errors import SettingsError
+from colibri_protocol.foreign_variables import (
+    FOREIGN_VARIABLES,
+    ForeignVariable,
+    foreign_variables,
+)
 from colibri_protocol.settings import (
     SETTINGS,
     Kind,
@@ -194,12 +199,32 @@ def test_unknown_variables_are_reported_with_the_nearest_name() -> None:
         "COLI_XYZZY_1": "1",
         "COLI_CTX": "1",
         "COLI_SERVE_PORT": "8000",
+        "COLI_MMAP": "1",
         "PATH": "",
     }
     assert unknown_variables(environ) == {
         "COLI_NUM_THREAD": "COLI_NUM_THREADS",
         "COLI_XYZZY_1": None,
     }
+
+
+def test_a_variable_of_another_engine_is_told_with_what_there_is_instead() -> None:
+    found = foreign_variables({"COLI_MMAP": "1", "TOPP": "0.7", "PATH": "/bin", "MLOCK": ""})
+    assert sorted(found) == ["COLI_MMAP", "TOPP"]
+    assert "COLI_EXPERTS_PER_TOKEN" in found["TOPP"]
+
+
+def test_a_variable_that_asks_for_what_happens_anyway_is_not_told() -> None:
+    assert foreign_variables({"COLI_NUMA": "0", "PIPE": "1", "TOPP": "0"}) == {}
+    assert list(foreign_variables({"PIPE": "0"})) == ["PIPE"]
+
+
+@pytest.mark.parametrize("row", FOREIGN_VARIABLES, ids=lambda row: row.name)
+def test_what_stands_in_for_a_variable_of_another_engine_exists(row: ForeignVariable) -> None:
+    known = {name for setting in SETTINGS.values() for name in (*setting.env, *setting.flags)}
+    assert row.name not in known
+    named = re.findall(r"COLI_[A-Z_]+|(?<=[( ])--[a-z-]+(?=[,) ]|$)", row.instead)
+    assert set(named) - {"--interleave", "--record"} <= known
 
 
 # ---- on to the engine ----
