@@ -1,10 +1,9 @@
 """HTTP/1.x without I/O: request heads and chunked bodies to values, response heads to bytes.
 
-The only importer of h11, which judges the grammar and keeps the state of one exchange: a request
-and its answer. A new exchange starts from nothing but the bytes behind the last one, so that
-nothing of a request can leak into the next. What h11 takes kindly (repeated lengths, folded lines,
-bare line feeds) is refused here before h11 sees it: whatever two parsers may read differently is
-an error. Source: RFC 9112.
+h11 judges the grammar and keeps the state of one exchange: a request and its answer. A new exchange
+starts from nothing but the bytes behind the last one, so that nothing of a request can leak into
+the next. What h11 takes kindly (repeated lengths, folded lines, bare line feeds) is refused here
+before h11 sees it: whatever two parsers may read differently is an error. Source: RFC 9112.
 """
 
 from __future__ import annotations

@@ -76,14 +76,13 @@ class UpstreamAnswer:
         self._response: httpx.Response | None = None
         self._pieces: AsyncIterator[bytes] | None = None
         self._rest = b""
-        self._reading: asyncio.Future[bytes | None] | None = None
+        self._waiting: asyncio.Timeout | None = None
         self._is_stopped = False
         self._is_complete = False
         self._failure: Exception | None = None
         self._closing: asyncio.Future[None] | None = None
-        loop = asyncio.get_running_loop()
-        self._interrupted: asyncio.Future[None] = loop.create_future()
-        self.ended: asyncio.Future[bool] = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[bool] = self._loop.create_future()
 
     def stop(self) -> None:
         """End the answer here: the server is left, what came so far counts."""
@@ -96,8 +95,9 @@ class UpstreamAnswer:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        if not self._interrupted.done():
-            self._interrupted.set_result(None)
+        if self._waiting is not None:
+            self._waiting.reschedule(self._loop.time())
+            self._waiting = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,9 +116,6 @@ class UpstreamAnswer:
     async def _close(self) -> None:
         """Leave the server, which then stops working on the answer."""
         try:
-            if self._reading is not None:
-                self._reading.cancel()
-                await asyncio.gather(self._reading, return_exceptions=True)
             if self._response is not None:
                 await self._response.aclose()
         finally:
@@ -153,18 +150,20 @@ class UpstreamAnswer:
         """Wait for the next piece and take it; a stop is a normal end."""
         if self._is_interrupted():
             return
-        reading = self._reading = asyncio.ensure_future(self._read())
-        waits: set[asyncio.Future[Any]] = {reading, self._interrupted}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if self._is_interrupted():
-            return
-        self._reading = None
         try:
-            piece = reading.result()
+            # A time limit that an interruption sets: a task for every piece would cost far more.
+            async with asyncio.timeout(None) as self._waiting:
+                piece = await self._read()
+        except TimeoutError:
+            if self._is_interrupted():
+                return
+            raise
         except httpx.HTTPError as error:
             if self._on_lost is not None:
                 self._on_lost()
             raise lost(self._request.url, error) from error
+        finally:
+            self._waiting = None
         if piece is None:
             self._end_of_stream()
         else:

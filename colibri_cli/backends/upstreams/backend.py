@@ -18,6 +18,7 @@ from colibri_cli.backends.upstreams.answer import UpstreamAnswer
 from colibri_cli.backends.upstreams.body import chat_body, messages_of, text_body
 from colibri_cli.backends.upstreams.errors import error_of_response, lost
 from colibri_cli.backends.upstreams.kinds import COLI, LLAMA, OPENAI, UpstreamKind, kind_of_owner
+from colibri_cli.backends.upstreams.transport import KeepAliveTransport
 from colibri_cli.errors import CapabilityMissing, ServerUnreachable, UsageError
 from colibri_cli.supervisor.telemetry import Telemetry
 from colibri_protocol.messages import TierCounts, Word
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
     from colibri_cli.chat_formats.base import Conversation
 
 PROBE_S: Final = 1.5
-_CONNECT_S: Final = 10.0
-# Below the 5 s after which uvicorn and llama.cpp's server close a silent connection, so that no
-# request is written to one that is about to be closed.
-_KEEPALIVE_S: Final = 3.0
-_CONNECT_RETRIES: Final = 1  # of connecting alone: nothing was sent then
 _WORDS: Final = frozenset(
     {Word.OPTIONS, Word.SEGMENTS, Word.LOGPROBS, Word.GRAMMAR, Word.COUNT, Word.STOPIDS}
 )
@@ -56,26 +52,14 @@ class UpstreamBackend:
         kind: UpstreamKind | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        if transport is None:
-            transport = httpx.AsyncHTTPTransport(
-                # Reading the certificates of the system takes longer than all before a prompt.
-                verify=self.url.startswith("https:"),
-                retries=_CONNECT_RETRIES,
-                limits=httpx.Limits(
-                    max_connections=None,  # admission bounds them
-                    max_keepalive_connections=None,
-                    keepalive_expiry=_KEEPALIVE_S,
-                ),
-                trust_env=False,
-            )
         self._client = httpx.AsyncClient(
             base_url=self.url,
             headers={
                 **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
                 "Accept-Encoding": "identity",  # a compressed stream arrives late
             },
-            timeout=httpx.Timeout(None, connect=_CONNECT_S),
-            transport=transport,
+            timeout=httpx.Timeout(None),  # a prompt may take minutes; connecting has a limit
+            transport=transport or KeepAliveTransport(),
             trust_env=False,
         )
         self._given_kind = kind
