@@ -33,6 +33,20 @@ _ENGINE_SETTINGS: Final = (
 )
 
 
+async def named_server(
+    settings: ResolvedSettings, url: str, tell: Callable[[str], None]
+) -> UpstreamBackend:
+    """Return an opened backend on the server that was named.
+
+    Raises:
+        ServerUnreachable: it does not answer.
+        UsageError: options concern an engine, or another model.
+    """
+    backend = await attached_backend(settings, url, tell)
+    assert backend is not None, "a server that was named is used or the reason is raised"
+    return backend
+
+
 async def attached_backend(
     settings: ResolvedSettings, url: str | None, tell: Callable[[str], None]
 ) -> UpstreamBackend | None:
@@ -99,7 +113,11 @@ def _serves_wanted(
     if not is_named and not backend.is_ours:
         return False
     wanted = settings.text("model")
-    if wanted is None or _name_of(wanted) in backend.names:
+    if wanted is None:
+        return True
+    if (name := _name_of(wanted)) in backend.names:
+        if not backend.is_ours:  # whose further names mean the same model
+            backend.use(name)
         return True
     served = " = ".join(backend.names)
     if not is_named:

@@ -83,6 +83,8 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Differe
 def unlike(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return what else differs between the reports, one line each: model, engine, processor."""
     pairs = [("model", before["model"], after["model"]), ("cpu", before["cpu"], after["cpu"])]
+    old_server, new_server = ((report.get("server") or {}).get("url") for report in (before, after))
+    pairs.append(("server", old_server, new_server))
     engines = before["engine"], after["engine"]
     names = ("isa", "num_threads", "numerics", "file_bytes")
     pairs += [(name, *(engine.get(name) for engine in engines)) for name in names]

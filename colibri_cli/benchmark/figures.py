@@ -56,7 +56,11 @@ def label_of(kind: str, tokens: int, context: int, batch: int, *, is_cold: bool)
 
 @dataclass(slots=True)
 class BenchResult:
-    """Everything one `coli bench` found out; times in seconds, empty where not measurable."""
+    """Everything one `coli bench` found out; times in seconds, empty where not measurable.
+
+    `server` has `url` and `kind` of the server that was measured instead of an engine; `absent`
+    names what could not be measured there.
+    """
 
     model: str
     details: Mapping[str, object]
@@ -64,6 +68,8 @@ class BenchResult:
     cold_loads_s: tuple[float, ...] = ()
     warm_loads_s: tuple[float, ...] = ()
     peak_memory_bytes: int | None = None
+    server: Mapping[str, str] | None = None
+    absent: tuple[str, ...] = ()
     rows: list[SpeedRow] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
@@ -75,6 +81,8 @@ class BenchResult:
             "model": self.model,
             "engine": {key: self.details.get(key) for key in keys},
             "cpu": self.cpu,
+            "server": None if self.server is None else dict(self.server),
+            "absent": list(self.absent),
             "load": {
                 "cold_s": _median(self.cold_loads_s),
                 "warm_s": _median(self.warm_loads_s),
@@ -114,6 +122,11 @@ class BenchResult:
 
     def summary(self) -> list[str]:
         """Return the lines under the table."""
+        if self.server is not None:
+            return [
+                f"{self.model} on {self.server['url']} ({self.server['kind']}), over HTTP",
+                *(f"not measured: {what}" for what in self.absent),
+            ]
         cold = _seconds(self.cold_loads_s, "not measured")
         warm = _seconds(self.warm_loads_s, "not measured")
         peak = self.peak_memory_bytes

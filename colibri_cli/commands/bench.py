@@ -68,6 +68,15 @@ class BenchOptions(EngineOptions, JsonOptions, OutputOptions):
             show_default=False,
         ),
     ] = None
+    attach: Annotated[
+        str | None,
+        typer.Option(
+            "--attach",
+            metavar="URL",
+            help="Measure this running server over HTTP instead of an engine.",
+            show_default=False,
+        ),
+    ] = None
     compare: Annotated[
         tuple[str, str] | None,
         typer.Option(
@@ -145,7 +154,7 @@ def command(options: BenchOptions, context: typer.Context) -> None:
         _compare(options, *map(Path, options.compare))
         return
     from colibri_cli.benchmark.measuring import BenchPlan
-    from colibri_cli.benchmark.running import run_bench
+    from colibri_cli.benchmark.running import run_attached_bench, run_bench
     from colibri_cli.runtime import run_async
 
     out = _new_file(options.out)
@@ -156,7 +165,11 @@ def command(options: BenchOptions, context: typer.Context) -> None:
         batches=_numbers("--batch", options.batch, _MAX_BATCH),
         repeats=_one("--rounds", options.repeats, 1000),
     )
-    result = run_async(run_bench(settings, plan, _teller(options), has_loads=not options.no_load))
+    tell = _teller(options)
+    if options.attach is not None:
+        result = run_async(run_attached_bench(settings, options.attach, plan, tell))
+    else:
+        result = run_async(run_bench(settings, plan, tell, has_loads=not options.no_load))
     if out is not None:
         out.write_text(json.dumps(result.document(), ensure_ascii=False) + "\n", encoding="utf-8")
     _show(options, result)

@@ -59,6 +59,15 @@ class DiagOptions(EngineOptions, JsonOptions, OutputOptions):
             rich_help_panel=_PANEL,
         ),
     ] = None
+    attach: Annotated[
+        str | None,
+        typer.Option(
+            "--attach",
+            metavar="URL",
+            help="Ask this running server over HTTP instead of an engine.",
+            show_default=False,
+        ),
+    ] = None
     kv_slots: Annotated[str | None, setting("kv_slots", "Model and engine")] = None
 
 
@@ -90,13 +99,20 @@ def command(options: DiagOptions) -> None:
 async def _diagnose(
     options: DiagOptions, settings: ResolvedSettings, phases: tuple[str, ...]
 ) -> "Document":
-    from colibri_cli.backends.opening import native_backend
     from colibri_cli.diag.running import run_phases
 
     def tell(text: str) -> None:
         if not options.quiet:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
+
+    if options.attach is not None:
+        from colibri_cli.backends.attaching import named_server
+
+        server = await named_server(settings, options.attach, tell)
+        report = await run_phases(server, phases, tell, server=server.url)
+        return report.document()
+    from colibri_cli.backends.opening import native_backend
 
     extra = {"kv_save": 0, "usage_save": 0}  # two runs of a comparison start alike
     if not settings.is_given("kv_slots"):

@@ -82,14 +82,17 @@ def identity(document: Mapping[str, Any]) -> Document:
     """Return what two reports must share to be comparable: the model, and how it computes."""
     system = document["phases"]["system"]
     model = {key: system["model"].get(key) for key in _IDENTITY}
-    return {**model, "numerics": system["engine"].get("numerics")}
+    # Of a model behind a server hardly more than its name is known.
+    served = system["model"].get("id") if system.get("server") else None
+    return {**model, "numerics": system["engine"].get("numerics"), "served": served}
 
 
 def machine_of(document: Mapping[str, Any]) -> tuple[object, ...]:
     """Return what two reports must share for their speeds to be comparable."""
     system = document["phases"]["system"]
     machine = system["machine"] or {}
-    return (machine.get("cpu"), machine.get("num_cores"), system["engine"].get("num_threads"))
+    threads = system["engine"].get("num_threads")
+    return (machine.get("cpu"), machine.get("num_cores"), threads, system.get("server"))
 
 
 def read_report(path: Path) -> Document:

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.diag.asking import Asker
-from colibri_cli.diag.phases.base import Bench
+from colibri_cli.diag.phases.base import Bench, PhaseResult
 from colibri_cli.diag.report import Report
-from colibri_cli.errors import UsageError
+from colibri_cli.errors import CapabilityMissing, ServerRefused, UsageError
 from colibri_protocol.errors import ColibriError
 from colibri_protocol.settings import nearest
 
@@ -38,21 +38,32 @@ def phases_of(text: str) -> tuple[str, ...]:
 
 
 async def run_phases(
-    backend: Backend, phases: Sequence[str], tell: Callable[[str], None]
+    backend: Backend,
+    phases: Sequence[str],
+    tell: Callable[[str], None],
+    *,
+    server: str | None = None,
 ) -> Report:
     """Open the backend, run the phases and close it.
+
+    Args:
+        backend: Whom to ask.
+        phases: Their names, in order.
+        tell: Called with one line about what is going on.
+        server: Address of the server that is asked, None: an engine of ours.
 
     Raises:
         ColibriError: the model cannot be opened; later errors stand in the report.
     """
     report = Report()
-    tell("loading the model")
+    if server is None:
+        tell("loading the model")
     began = time.monotonic()
     try:
         await backend.open()
-        load_s = time.monotonic() - began
+        load_s = time.monotonic() - began if server is None else None
         card = (await backend.models())[0]
-        bench = Bench(backend, card, Asker(backend, card), load_s, tell)
+        bench = Bench(backend, card, Asker(backend, card), load_s, tell, server)
         for name in phases:
             await _run(name, bench, report)
     finally:
@@ -65,6 +76,11 @@ async def _run(name: str, bench: Bench, report: Report) -> None:
     began = time.monotonic()
     try:
         report.phases[name] = await run(bench)
+    except (CapabilityMissing, ServerRefused) as error:
+        if bench.server is None:  # our own engine can do all that it announced
+            report.errors[name] = error.message
+        else:
+            report.phases[name] = PhaseResult(skipped=f"the server cannot: {error.message}")
     except ColibriError as error:  # the others may still tell something
         report.errors[name] = error.message
     finally:

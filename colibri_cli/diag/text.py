@@ -66,8 +66,11 @@ def _facts(document: Document, system: Mapping[str, Any]) -> list[str]:
         model, engine = system["model"], system["engine"]
         machine = system["machine"] or {}
         cpu, cores = machine.get("cpu", "unknown"), machine.get("num_cores", "?")
+        lines.append(f"- model: {model['id']}, {model['family']}")
+        if server := system.get("server"):
+            absent = ", ".join(system["absent"])
+            return [*lines, f"- asked over HTTP at {server}, which does not tell: {absent}"]
         lines += [
-            f"- model: {model['id']}, {model['family']}",
             f"- size: {model['num_layers']} layers, experts each: {model['num_experts'] or 'none'}",
             f"- kernels {engine['isa']}, {engine['num_threads']} threads, {engine['numerics']}",
             f"- machine: {cpu}, {cores} cores, {machine.get('ram_total_gb', 0):.1f} GB",

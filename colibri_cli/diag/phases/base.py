@@ -31,13 +31,23 @@ class PhaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The model on the bench: open, its card, how long it took to load, whom to tell progress."""
+    """The model on the bench.
+
+    Args:
+        backend: Open.
+        card: Its model.
+        asker: Asks it.
+        load_s: How long it took to load; None: a server had it already.
+        tell: Whom to tell progress.
+        server: Address of the server that is asked instead of an engine of ours, or None.
+    """
 
     backend: Backend
     card: ModelCard
     asker: Asker
-    load_s: float
+    load_s: float | None
     tell: Callable[[str], None]
+    server: str | None = None
 
 
 class Phase(Protocol):

@@ -34,14 +34,15 @@ async def run(bench: Bench) -> PhaseResult:
     before = await _counters(bench)
     reply = await bench.asker.answer(LONG_PROMPT, _LONG, runs_on=True)
     after = await _counters(bench)
-    result = PhaseResult(_long_answer(reply))
+    result = PhaseResult(_long_answer(reply, is_ours=bench.server is None))
     telemetry = bench.backend.telemetry()
     if telemetry.profile is not None:
         result.details["profile"] = asdict(telemetry.profile)
     result.details["counters"] = spent = _difference(before, after)
     if telemetry.tiers is not None:
         result.details["tiers"] = asdict(telemetry.tiers)
-        if telemetry.tiers.ram + telemetry.tiers.vram + telemetry.tiers.disk:
+        has_experts = telemetry.tiers.ram + telemetry.tiers.vram + telemetry.tiers.disk > 0
+        if has_experts and bench.server is None:
             result.metrics["diagnostic.hit_percent"] = reply.done.hit_percent
     if forwards := spent.get("num_forwards"):
         tokens = spent.get("completion_tokens", 0.0)
@@ -67,7 +68,7 @@ async def _in_company(bench: Bench, result: PhaseResult) -> None:
         result.problems.append("an answer changed when its prompt came from the cache")
 
 
-def _long_answer(reply: Reply) -> dict[str, Any]:
+def _long_answer(reply: Reply, *, is_ours: bool) -> dict[str, Any]:
     done = reply.done
     return {
         "answer": reply.text,
@@ -76,8 +77,8 @@ def _long_answer(reply: Reply) -> dict[str, Any]:
         "first_token_s": done.first_token_s,
         "total_s": done.total_s,
         "tokens_per_second": done.tokens_per_second,
-        "hit_percent": done.hit_percent,
-        "rss_gb": done.rss_gb,
+        "hit_percent": done.hit_percent if is_ours else None,  # no server tells them
+        "rss_gb": done.rss_gb if is_ours else None,
         "curve_s": list(reply.curve[::_CURVE_STEP]),
     }
 
