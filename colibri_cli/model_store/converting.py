@@ -103,6 +103,7 @@ def _run_fetching(request: ConvertRequest, directory: Path, show_plan: PlanView)
             lines.fetcher = Fetcher(files, directory, answer, meters)
 
         arguments = [*_arguments(request, directory), "--arriving", str(directory / HEADERS)]
+        arguments += ["--commit", files.commit]
         run_job("convert", arguments, lines, on_start=start_fetching)
 
 

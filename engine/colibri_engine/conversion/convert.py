@@ -17,12 +17,17 @@ from colibri_engine.conversion.deliveries import Deliveries
 from colibri_engine.conversion.directory_lock import directory_lock
 from colibri_engine.conversion.encoding import Block, Encoder, OrderedWork
 from colibri_engine.conversion.file_writing import PairFileWriter, StreamFileWriter
-from colibri_engine.conversion.manifest import Manifest, plan_parameters, source_identity
+from colibri_engine.conversion.manifest import (
+    Manifest,
+    plan_parameters,
+    source_contents,
+    source_identity,
+)
 from colibri_engine.conversion.options import Layout
 from colibri_engine.conversion.plan import PlannedItem, PlannedTensor, make_plan
 from colibri_engine.conversion.side_files import write_index, write_side_files
 from colibri_engine.conversion.verification import verify_file
-from colibri_engine.errors import ConversionError
+from colibri_engine.errors import ConversionError, reason_of
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.loader.hf_checkpoint import HfCheckpoint
 
@@ -103,18 +108,29 @@ class Conversion:
             raise ConversionError(
                 f"{self._directory} is the source itself", hint="give another directory"
             )
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with directory_lock(self._directory):
-            identity = source_identity(self._checkpoint, self.plan)
-            manifest = Manifest(self._directory, plan_parameters(self._options), identity)
-            manifest.remove_partial_files()
-            try:
-                self._write_files(manifest, reporter)
-            except OSError as error:
-                raise self._translated(error) from error
-            self._finish(manifest, reporter)
-            if verify:
-                self._verify(manifest, reporter)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with directory_lock(self._directory):
+                self._run(reporter, verify=verify)
+        except OSError as error:
+            raise self._translated(error) from error
+
+    def _run(self, reporter: Reporter, *, verify: bool) -> None:
+        manifest = self._manifest()
+        manifest.remove_partial_files()
+        self._write_files(manifest, reporter)
+        self._finish(manifest, reporter)
+        if verify:
+            self._verify(manifest, reporter)
+
+    def _manifest(self) -> Manifest:
+        checkpoint = self._checkpoint
+        if self._deliveries is None:
+            contents = source_contents(checkpoint.weight_files())
+        else:
+            contents = self._options.commit or ""
+        identity = source_identity(checkpoint, self.plan)
+        return Manifest(self._directory, plan_parameters(self._options), identity, contents)
 
     def _write_files(self, manifest: Manifest, reporter: Reporter) -> None:
         files = self.plan.files
@@ -245,8 +261,13 @@ class Conversion:
                 f"the disk of {self._directory} is full ({free} bytes free)",
                 hint="free some space and run the same command again: what is done is kept",
             )
+        place = error.filename or self._directory
+        if error.errno in {errno.EEXIST, errno.ENOTDIR}:
+            return ConversionError(
+                f"{place} is no directory, or lies in none", hint="give another directory"
+            )
         return ConversionError(
-            f"cannot write {error.filename or self._directory}: {error.strerror}",
+            f"cannot write {place}: {reason_of(error)}",
             hint="check the disk and the permissions of the directory",
         )
 

@@ -1,8 +1,9 @@
 """What a directory already holds of a conversion, so that it can go on where it was stopped.
 
-`.coli-convert.json` names the parameters, the source and every finished file with its size and
-digest. It is replaced as a whole after each file, so a kill leaves the old or the new one; a file
-that is not in it does not count, whatever is on disk.
+`.coli-convert.json` names the parameters, the source (what it holds, and a digest of samples of its
+values or its commit) and every finished file with its size and digest. It is replaced as a whole
+after each file, so a kill leaves the old or the new one; a file that is not in it does not count,
+whatever is on disk.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import CheckpointError, ConversionError
 from colibri_engine.loader.durable import write_json
+from colibri_engine.loader.file_samples import sample_files
 from colibri_engine.loader.json_file import read_json
 from colibri_engine.loader.shard_writer import PARTIAL_SUFFIX, WrittenShard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from colibri_engine.conversion.options import ConvertOptions
@@ -29,6 +31,12 @@ MANIFEST: Final = ".coli-convert.json"
 _SCHEMA_VERSION: Final = 1
 _MAX_BYTES: Final = 16 << 20
 
+# What would be replaced, or would make the directory mean two models.
+_STRANGERS: Final = (
+    "*.safetensors", "*.gguf", "config.json", "tokenizer*.json", "generation_config.json",
+    "*.index.json",
+)  # fmt: skip
+
 
 class Manifest:
     """The state of one output directory.
@@ -37,15 +45,19 @@ class Manifest:
         directory: The directory, which exists and whose lock is held.
         parameters: What decides about the bytes of the result.
         source: Identity of the source.
+        contents: Digest of what is looked at of its values, or their commit.
 
     Raises:
         ConversionError: the directory holds another conversion, or files of something else.
     """
 
-    def __init__(self, directory: Path, parameters: dict[str, object], source: str) -> None:
+    def __init__(
+        self, directory: Path, parameters: dict[str, object], source: str, contents: str
+    ) -> None:
         self._directory = directory
         self._parameters = parameters
         self._source = source
+        self._contents = contents
         self._path = directory / MANIFEST
         self.is_complete = False
         self._files: dict[str, WrittenShard] = {}
@@ -91,6 +103,7 @@ class Manifest:
             "schema_version": _SCHEMA_VERSION,
             "parameters": self._parameters,
             "source": self._source,
+            "contents": self._contents,
             "complete": self.is_complete,
             "files": files,
         }
@@ -102,6 +115,7 @@ class Manifest:
             if body["schema_version"] != _SCHEMA_VERSION:
                 raise self._other(f"was written by another version ({body['schema_version']})")
             parameters, source = dict(body["parameters"]), str(body["source"])
+            contents = str(body.get("contents", self._contents))  # earlier versions did not look
             files = {
                 str(name): WrittenShard(int(entry["bytes"]), str(entry["sha256"]))
                 for name, entry in body["files"].items()
@@ -113,6 +127,8 @@ class Manifest:
                 hint=f"remove {self._directory} and convert again",
             ) from error
         self._compare(parameters, source)
+        if contents != self._contents:
+            raise self._other("was begun from a source of the same shape with other values")
         self._files, self.is_complete = files, is_complete
 
     def _compare(self, parameters: dict[str, object], source: str) -> None:
@@ -124,10 +140,11 @@ class Manifest:
             raise self._other("was begun from another source")
 
     def _refuse_strangers(self) -> None:
-        strangers = sorted(path.name for path in self._directory.glob("*.safetensors"))
+        strangers = {path.name for glob in _STRANGERS for path in self._directory.glob(glob)}
         if strangers:
             raise ConversionError(
-                f"{self._directory} already holds {strangers[0]}, which is not of this conversion",
+                f"{self._directory} already holds {min(strangers)}, which is not of this "
+                "conversion",
                 hint="give an empty or a new directory",
             )
 
@@ -147,6 +164,20 @@ def source_identity(checkpoint: Checkpoint, plan: ConversionPlan) -> str:
     formats = [checkpoint.format_name(name) for name, _ in facts]
     body = [checkpoint.nbytes, dict(checkpoint.config), sorted(zip(facts, formats, strict=True))]
     digest.update(json.dumps(body, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def source_contents(files: Sequence[Path]) -> str:
+    """Return a digest of samples of a source's weight files, wherever they lie.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    digest = hashlib.sha256()
+    for sample in sample_files(files):
+        digest.update(f"{sample.size}\n".encode())
+        for part in sample.parts:
+            digest.update(part)
     return digest.hexdigest()
 
 

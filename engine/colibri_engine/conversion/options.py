@@ -176,6 +176,7 @@ class ConvertOptions:
         shard_bytes: About how large a file becomes.
         min_free_bytes: What must stay free on the disk.
         num_threads: Threads that compute.
+        commit: What names the values of a source whose files are brought while it runs.
     """
 
     layout: Layout = Layout.STREAM
@@ -184,6 +185,7 @@ class ConvertOptions:
     shard_bytes: int = 5_000_000_000
     min_free_bytes: int = 1_000_000_000
     num_threads: int = 1
+    commit: str | None = None
 
     def parameters(self) -> dict[str, object]:
         """Return what decides about the bytes of the result, for the manifest."""

@@ -8,8 +8,8 @@ Besides `PROGRESS` it writes, each on a line of its own:
 
 With `--dry-run` it ends after the plan.
 
-With `--arriving LIST` the source's weight files need not be there yet: the list describes them, and
-whoever started the job brings them into its directory:
+With `--arriving LIST` the source's weight files need not be there yet: the list describes them,
+`--commit` names their values, and whoever started the job brings them into its directory:
 
     NEED <name>                              a file is wanted
     HAVE <name>, LOST <name> <reason>        the answers, on standard input
@@ -105,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--arriving", type=Path)
+    parser.add_argument("--commit")
     parser.add_argument("--layout", type=Layout, choices=list(Layout), default=Layout.STREAM)
     for name in _BITS:
         parser.add_argument(f"--{name}")
@@ -134,5 +135,6 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
         precision=Precision(group_size=arguments.group_size, **chosen),
         with_mtp=not arguments.no_mtp,
         num_threads=arguments.threads or num_usable_cores(),
+        commit=arguments.commit,
         **sizes,
     )

@@ -1,8 +1,6 @@
 """What saved rows were computed with: rows of anything else would change answers.
 
-Equal sizes do not mean equal weights, so the weights themselves are looked at, as far as that is
-cheap: name, size, time of change and first bytes (the header) of every file, and samples spread
-over all of them.
+Weights are looked at as far as that is cheap: name, size, time of change and samples of every file.
 """
 
 from __future__ import annotations
@@ -10,23 +8,20 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.kv_files.layout import Unusable
+from colibri_engine.loader.file_samples import sample_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from colibri_engine.kernels import KvCache, LayerLayout
     from colibri_engine.loader.base import Checkpoint
 
 _DISTRIBUTION: Final = "colibri-cli"
-_SAMPLE_BYTES: Final = 4096
-_NUM_SAMPLES: Final = 256  # over all files: what even a slow disk gives in a few seconds
-_FIRST_BYTES: Final = 1 << 20
 # What differs -> what to say of the file; the first difference counts.
 _DIFFERENCES: Final = {
     "program": "it was written by version {} of the program",
@@ -129,22 +124,11 @@ def weights_digest(files: Sequence[Path]) -> str:
         OSError: One cannot be read.
     """
     digest = hashlib.sha256()
-    num_samples = max(1, _NUM_SAMPLES // max(1, len(files)))
-    for path in files:
-        with path.open("rb", buffering=0) as file:
-            stat = os.fstat(file.fileno())
-            digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-            digest.update(file.read(_FIRST_BYTES))
-            for offset in _offsets(stat.st_size, num_samples):
-                file.seek(offset)
-                digest.update(file.read(_SAMPLE_BYTES))
+    for sample in sample_files(files):
+        digest.update(f"{sample.path.name} {sample.size} {sample.mtime_ns}\n".encode())
+        for part in sample.parts:
+            digest.update(part)
     return digest.hexdigest()
-
-
-def _offsets(size: int, count: int) -> Iterable[int]:
-    """Return where samples begin: spread evenly, the last one at the end."""
-    last = max(size - _SAMPLE_BYTES, 0)
-    return sorted({last * (index + 1) // count for index in range(count)})
 
 
 def _digest(data: bytes) -> str:

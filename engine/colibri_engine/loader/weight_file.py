@@ -53,7 +53,8 @@ class WeightFile:
         done = 0
         while done < count:
             got = self._read_some(offset + done, view[done : done + _MAX_READ])
-            if got == 0:
+            if got == 0:  # cut since it was opened
+                self.size = os.fstat(self._file.fileno()).st_size
                 raise self._too_short(offset + count)
             done += got
         return data
