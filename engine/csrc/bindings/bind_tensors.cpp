@@ -42,6 +42,11 @@ void check_groups(const AnyMatrix& values, const AnyMatrix& scales, int64_t rows
           "scales and mins must be float16 or float32");
 }
 
+// How many groups a row has; a group may be as large as a number gets.
+int64_t count_groups(int64_t inputs, int64_t group) {
+  return inputs / group + (inputs % group != 0 ? 1 : 0);
+}
+
 std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
                                    std::optional<int> zero, const std::optional<AnyMatrix>& mins,
                                    int bits, int64_t group, bool rotated) {
@@ -49,7 +54,7 @@ std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
   require(zero.has_value() != mins.has_value(), "give either a zero point or mins");
   const auto rows = static_cast<int64_t>(codes.shape(0));
   const auto inputs = static_cast<int64_t>(codes.shape(1));
-  const int64_t groups = (inputs + group - 1) / group;
+  const int64_t groups = count_groups(inputs, group);
   check_groups(scales, scales, rows, groups);
   if (mins) check_groups(*mins, scales, rows, groups);
   const CodesSource source{codes.data(), scales.data(),    mins ? mins->data() : nullptr,
@@ -116,7 +121,7 @@ std::shared_ptr<Matrix> from_fp8(const Codes& codes, const Scales& scales, int64
   const auto rows = static_cast<int64_t>(codes.shape(0));
   const auto inputs = static_cast<int64_t>(codes.shape(1));
   require(scales.shape(0) == codes.shape(0) &&
-              static_cast<int64_t>(scales.shape(1)) == (inputs + group - 1) / group,
+              static_cast<int64_t>(scales.shape(1)) == count_groups(inputs, group),
           "scales must be (outputs, ceil(inputs / group))");
   const Fp8Source source{codes.data(), scales.data(), rows, inputs, group};
   nb::gil_scoped_release release;

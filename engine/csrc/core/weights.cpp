@@ -17,7 +17,7 @@ constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kBlockInputs = 4;  // inputs of one output that lie side by side
 constexpr int64_t kBlockBytes = kTile * kBlockInputs;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
 

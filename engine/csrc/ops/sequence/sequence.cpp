@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/thread_team.h"
@@ -88,6 +89,8 @@ void Batch::set(std::vector<Segment> segments) {
     require(segment.rows >= 1, "a segment needs at least one row");
     require(segment.start >= 0 && segment.start <= segment.cache->length(),
             "a segment starts behind the end of its cache");
+    require(segment.rows <= std::numeric_limits<int64_t>::max() - segment.start,
+            "KV cache cannot reserve more positions than a number counts");
     require(!segment.cache->has_state() || segment.start == segment.cache->length(),
             "a segment starts before the end of a cache with recurrent state: truncate it first");
     for (size_t j = 0; j < i; ++j) {
