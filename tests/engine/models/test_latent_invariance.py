@@ -10,7 +10,7 @@ import pytest
 from colibri_engine import kernels
 from colibri_engine.kernels import Batch
 from colibri_engine.models.registry import load_model
-from tests.engine.models.conftest import forward_in_chunks
+from tests.engine.models.conftest import forward_in_chunks, forward_in_company
 from tests.fakes.memory_checkpoint import memory_model
 
 if TYPE_CHECKING:
@@ -92,23 +92,7 @@ def test_company_in_the_step(
 ) -> None:
     """Slots at other places of other sequences, prefilling and decoding."""
     kernels.set_num_threads(2)
-    caches, batch = [model.make_cache() for _ in range(num_slots)], Batch()
-    sequences = [ids] + [np.roll(ids, 11 * slot) for slot in range(1, num_slots)]
-    fed = [0] * num_slots
-    while fed[0] < NUM_IDS:
-        segments, rows = [], []
-        for slot, cache in enumerate(caches):
-            size = [100, 1, 33, 7][slot] if fed[slot] < NUM_IDS - 20 else 1
-            size = min(size, NUM_IDS - fed[slot])
-            if size == 0:
-                continue
-            segments.append((cache, fed[slot], size))
-            rows.append(sequences[slot][fed[slot] : fed[slot] + size])
-            fed[slot] += size
-        batch.set(segments)
-        logits = model.forward(np.concatenate(rows), batch, list(range(len(rows[0]))))
-        start = segments[0][1]
-        np.testing.assert_array_equal(logits, whole[start : start + len(rows[0])])
+    np.testing.assert_array_equal(forward_in_company(model, ids, num_slots), whole)
 
 
 def test_instruction_sets(model: Model, ids: np.ndarray, whole: np.ndarray) -> None:
