@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.kernels import Rope
+from colibri_engine.loader.json_file import finite_number, shown
 
 # Real settings lie far inside; quotients and logarithms of these stay finite.
 _SMALLEST: Final = 1e-9
@@ -118,7 +119,7 @@ def rotary_table(
         frequencies = _divided(frequencies, parameters.get("frequency_factors"))
     elif rule not in ("default", None):
         raise UnsupportedModel(
-            f"rope_type {rule!r} is not supported",
+            f"rope_type {shown(rule)} is not supported",
             hint="supported: default, linear, llama3, yarn, frequency_factors",
         )
     return RotaryTable(rotated, frequencies, scale)
@@ -142,11 +143,12 @@ def yarn_score_scale(config: Mapping[str, Any]) -> float:
 
 def _number(parameters: Mapping[str, Any], key: str, default: float) -> float:
     value = parameters.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    number = finite_number(value)
+    if number is None:
         raise UnsupportedModel(
-            f"rope parameter {key} is {value!r}, not a number", hint="repair the configuration"
+            f"rope parameter {key} is {shown(value)}, not a number", hint="repair the configuration"
         )
-    return float(value)
+    return number
 
 
 def _positive(parameters: Mapping[str, Any], key: str, default: float) -> float:
@@ -166,12 +168,13 @@ def _divided(frequencies: list[float], factors: object) -> list[float]:
             f"frequency_factors must be a list of {len(frequencies)} numbers",
             hint="the model file is damaged",
         )
-    if not all(isinstance(f, int | float) and math.isfinite(f) and f > 0 for f in factors):
+    numbers = [number for f in factors if (number := finite_number(f)) is not None and number > 0]
+    if len(numbers) != len(factors):
         raise UnsupportedModel(
             "frequency_factors holds a value that is not positive and finite",
             hint="the model file is damaged",
         )
-    return [frequency / factor for frequency, factor in zip(frequencies, factors, strict=True)]
+    return [frequency / factor for frequency, factor in zip(frequencies, numbers, strict=True)]
 
 
 def _llama3(frequency: float, parameters: Mapping[str, Any]) -> float:
@@ -206,7 +209,7 @@ def _yarn(frequencies: list[float], theta: float, parameters: Mapping[str, Any])
     truncate = parameters.get("truncate", True)
     if not isinstance(truncate, bool):
         raise UnsupportedModel(
-            f"rope parameter truncate is {truncate!r}, not true or false",
+            f"rope parameter truncate is {shown(truncate)}, not true or false",
             hint="repair the configuration",
         )
 
@@ -241,8 +244,9 @@ def _yarn_scale(parameters: Mapping[str, Any]) -> float:
 
 def _yarn_factor(parameters: Mapping[str, Any]) -> float:
     if "factor" not in parameters:
+        rule = shown(parameters.get("rope_type"))
         raise UnsupportedModel(
-            f"rope parameter factor is missing; rope_type {parameters.get('rope_type')} needs it",
+            f"rope parameter factor is missing; rope_type {rule} needs it",
             hint="repair the configuration",
         )
     return _positive(parameters, "factor", 1.0)

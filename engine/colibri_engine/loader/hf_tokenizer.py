@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from colibri_engine.errors import CheckpointError, UnsupportedModel
 from colibri_engine.loader.base import SpecialTokens
-from colibri_engine.loader.json_file import parse_json, read_json, read_whole
+from colibri_engine.loader.json_file import parse_json, read_json, read_whole, shown
 from colibri_engine.loader.tokenizer_source import MAX_TOKEN_ID, AddedToken, TokenizerSource
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class TokenizerFiles:
     def _check_id(self, token_id: object, token: str) -> None:
         if type(token_id) is not int or not 0 <= token_id <= MAX_TOKEN_ID:
             raise self._fail(
-                f"the token {token[:40]!r} has the id {str(token_id)[:40]}, "
+                f"the token {token[:40]!r} has the id {shown(token_id, 40)}, "
                 f"not one of 0 to {MAX_TOKEN_ID}"
             )
 
@@ -207,7 +207,7 @@ class TokenizerFiles:
         for token_id in ids:
             if type(token_id) is not int or not 0 <= token_id <= MAX_TOKEN_ID:
                 raise CheckpointError(
-                    f"{self._path.parent} names the token id {str(token_id)[:40]}, "
+                    f"{self._path.parent} names the token id {shown(token_id, 40)}, "
                     f"not one of 0 to {MAX_TOKEN_ID}",
                     path=self._path.parent,
                     hint="check config.json and generation_config.json",

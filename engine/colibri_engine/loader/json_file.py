@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, cast
 
 from colibri_engine.errors import CheckpointError
@@ -72,6 +73,23 @@ def parse_json(data: bytes, path: Path, what: str) -> dict[str, object]:
         path=path,
         hint="the file is damaged; pull or copy the model again",
     )
+
+
+def finite_number(value: object) -> float | None:
+    """Return a value of JSON as a float; None for what is none, or beyond all floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer may have any number of digits
+        return None
+    return number if math.isfinite(number) else None
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """Return a value of JSON for a message: printable, and not longer than a few words."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _depth_is_within(body: object, limit: int) -> bool:

@@ -5,13 +5,13 @@ A value the code does not implement is refused by name before a weight is read.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.layers.mla import MlaShape
 from colibri_engine.layers.noaux import NoauxShape
+from colibri_engine.loader.json_file import finite_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -198,9 +198,10 @@ class ConfigReader:
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._bad(key, value, "is not a number")
-        if not (math.isfinite(value) and value > 0):
+        found = finite_number(value)
+        if found is None or found <= 0:
             raise self._bad(key, value, "is not positive and finite")
-        return float(value)
+        return found
 
     def integers(self, key: str, *, low: int, high: int) -> tuple[int, ...]:
         """Return a list of integers within low..high, empty when the key is absent."""
@@ -228,7 +229,9 @@ class ConfigReader:
         for key in used[1:]:
             if self._config[key] != self._config[used[0]]:
                 raise self._bad(
-                    key, self._config[key], f"contradicts {used[0]} = {self._config[used[0]]!r}"
+                    key,
+                    self._config[key],
+                    f"contradicts {used[0]} = {shown(self._config[used[0]])}",
                 )
         return used[0] if used else keys[0]
 
@@ -241,7 +244,7 @@ class ConfigReader:
             raise self._bad(key, value, f"is not a list with an entry for each of {count} layers")
         for entry in value:
             if entry not in allowed:
-                raise self._bad(key, value, f"holds {entry!r} (supported: {list(allowed)})")
+                raise self._bad(key, value, f"holds {shown(entry)} (supported: {list(allowed)})")
         return value[:count]
 
     def require(self, key: str, allowed: Sequence[object], *, default: object) -> None:
@@ -263,7 +266,7 @@ class ConfigReader:
 
     def _bad(self, key: str, value: object, problem: str) -> UnsupportedModel:
         return UnsupportedModel(
-            f"config key {key} = {value!r} {problem}",
+            f"config key {key} = {shown(value)} {problem}",
             hint=f"this version does not implement it for {self.model_type}",
         )
 

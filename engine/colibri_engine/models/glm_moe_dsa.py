@@ -42,6 +42,7 @@ from colibri_engine.layers.lookahead import link_mixtures
 from colibri_engine.layers.mla import MlaAttention, MlaShape, SparseRule
 from colibri_engine.layers.noaux import NoauxShape, read_noaux_mixture
 from colibri_engine.layers.rope import build_rope, yarn_score_scale
+from colibri_engine.loader.json_file import shown
 from colibri_engine.models.base import (
     ConfigReader,
     Draft,
@@ -79,10 +80,10 @@ def read_indexer_types(config: Mapping[str, Any], num_layers: int) -> tuple[bool
         full = [kind == "full" for kind in types]
     elif pattern is not None:
         letters = list(pattern) if isinstance(pattern, str | list) else []
-        kinds = [_PATTERN_LETTERS.get(letter, letter) for letter in letters[:num_layers]]
+        kinds = [_PATTERN_LETTERS.get(str(letter), str(letter)) for letter in letters[:num_layers]]
         if len(kinds) < num_layers or not set(kinds) <= {"full", "shared"}:
             raise UnsupportedModel(
-                f"config key index_topk_pattern = {pattern!r} is not F or S for each of "
+                f"config key index_topk_pattern = {shown(pattern)} is not F or S for each of "
                 f"{num_layers} layers",
                 hint="the configuration is damaged, or newer than this version",
             )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 # Numbers that break arithmetic: counts, lengths and offsets are overwritten with them.
 HOSTILE = (
@@ -56,9 +58,59 @@ def replace_text(data: bytes, rng: random.Random, limit: int) -> bytes:
 MUTATIONS = (flip_bits, truncate, overwrite_number, splice, replace_text)
 
 
-def mutations(data: bytes, count: int, *, header: int, first: int = 0) -> Iterator[bytes]:
-    """Yield damaged copies number `first` on; most damage is in the first `header` bytes."""
+def mutations(
+    data: bytes, count: int, *, header: int, first: int = 0, start: int = 0
+) -> Iterator[bytes]:
+    """Yield damaged copies number `first` on; most damage is in `header` bytes from `start` on."""
+    kept, data = data[:start], data[start:]
     for seed in range(first, first + count):
         rng = random.Random(seed)
         limit = len(data) if rng.random() < 0.1 else header
-        yield MUTATIONS[seed % len(MUTATIONS)](data, rng, limit)
+        yield kept + MUTATIONS[seed % len(MUTATIONS)](data, rng, limit)
+
+
+# ---- JSON that stays JSON -----------------------------------------------------------------------
+
+# What a parser lets pass and arithmetic, or a loop over it, may not.
+HOSTILE_VALUES: tuple[Any, ...] = (
+    None, True, False, -1, 0, 1, 2, 3, 255, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 63, 10**400,
+    0.5, -0.0, 1e-300, 1e308, float("nan"), float("inf"), "", "x", "1", "\0", "é" * 300, [], [None],
+    [0] * 300, [[]], {}, {"": None}, {"type": "x"},
+)  # fmt: skip
+
+
+def hostile_json(data: bytes, count: int, first: int = 0) -> Iterator[bytes]:
+    """Yield copies number `first` on of a JSON file, each with a value or two that cannot be."""
+    for seed in range(first, first + count):
+        rng = random.Random(seed)
+        body = json.loads(data)
+        for _ in range(rng.choice((1, 1, 2))):
+            _spoil(body, rng)
+        yield json.dumps(body, ensure_ascii=rng.random() < 0.5).encode()
+
+
+def _spoil(body: Any, rng: random.Random) -> None:  # noqa: ANN401 - JSON
+    """Change one place anywhere in a JSON object."""
+    place = body
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return
+        key = rng.choice(keys)
+        inner = place[key]
+        if not (isinstance(inner, (dict, list)) and inner and rng.random() < 0.8):
+            break
+        place = inner
+    kind = rng.randrange(8)
+    if kind == 0:
+        del place[key]
+    elif kind == 1:
+        place[key] = place[rng.choice(keys)]
+    elif kind == 2 and isinstance(inner, int):
+        place[key] = inner + rng.choice((-1, 1))
+    elif kind == 3 and isinstance(place, dict):
+        place[str(rng.choice(keys)) + rng.choice(("", "_", "s"))] = place.pop(key)
+    elif kind == 4 and isinstance(place, list):
+        place.append(inner)
+    else:
+        place[key] = rng.choice(HOSTILE_VALUES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,13 +18,14 @@ from colibri_engine.errors import ColibriError
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.models.registry import load_model
 from colibri_engine.tokenizer import Tokenizer
-from tests.engine.loader.mutations import mutations
+from tests.engine.loader.mutations import hostile_json, mutations
 from tests.engine.loader.test_quantized_checkpoints import write as write_quantized
 from tests.engine.models.conftest import forward_in_chunks
 from tests.fakes.container_models import CONTAINER_FORMATS, write_container
 from tests.fakes.stream_models import restream
-from tests.fakes.tiny_checkpoint import write_hf
+from tests.fakes.tiny_checkpoint import FAMILIES, write_hf
 from tests.fakes.tiny_gguf import write_gguf_model
+from tests.fakes.tiny_variants import CONFIGS as VARIANTS
 from tests.fakes.tiny_variants import write_variant
 
 SMALL: dict[str, Any] = {
@@ -97,15 +98,29 @@ def damage(
     header: int | None,
     *,
     first: int = 0,
+    start: int = 0,
     load: Callable[[Path], None] = load_everything,
 ) -> None:
-    """Load a model with `file` damaged in `count` ways; `header` bytes of it matter most."""
+    """Load a model with `file` damaged in `count` ways; `header` bytes from `start` matter most."""
     content = file.read_bytes()
+    limit = min(header or len(content), len(content) - start)
+    changes = mutations(content, count, header=limit, first=first, start=start)
+    check(model, file, changes, load, first=first)
+
+
+def check(
+    model: Path,
+    file: Path,
+    changes: Iterable[bytes],
+    load: Callable[[Path], None],
+    *,
+    first: int = 0,
+) -> None:
+    """Load a model with one file as it is, then with each of `changes`; those begin at `first`."""
     load(model)
-    loaded = 0
-    limit = min(header or len(content), len(content))
-    changes = mutations(content, count, header=limit, first=first)
+    loaded = count = 0
     for number, changed in enumerate(changes, first):
+        count += 1
         file.write_bytes(changed)
         try:
             load(model)
@@ -191,6 +206,42 @@ def test_a_damaged_index(tmp_path: Path) -> None:
     damage(tmp_path, tmp_path / "model.safetensors.index.json", 300, None)
 
 
+def a_family(directory: Path, family: str) -> Path:
+    """Write a model of one architecture, as small as it gets."""
+    if family in VARIANTS:
+        write_variant(directory, family, mxfp4=family == "gpt_oss")
+    else:
+        write_hf(directory, family)
+    return directory
+
+
+EVERY_FAMILY = sorted({*FAMILIES, *VARIANTS})
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("family", EVERY_FAMILY)
+def test_configurations_with_values_that_cannot_be(tmp_path: Path, family: str) -> None:
+    file = a_family(tmp_path, family) / "config.json"
+    check(tmp_path, file, hostile_json(file.read_bytes(), 60), run)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+)
+def test_tokenizers_with_values_that_cannot_be(tmp_path: Path, name: str) -> None:
+    write_hf(tmp_path, **SMALL)
+    file = tmp_path / name
+    check(tmp_path, file, hostile_json(file.read_bytes(), 150), load_everything)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_damaged_tokenizers_of_gguf_files(tmp_path: Path) -> None:
+    path = write_gguf_model(tmp_path / "m.gguf", type_name="Q4_1", **SMALL).path
+    start = path.read_bytes().index(b"tokenizer.ggml")
+    damage(path, path, 300, 5000, start=start)
+
+
 # ---- scripts/test fuzz runs these with everything native under AddressSanitizer ------------------
 
 CHUNK = 1000
@@ -242,3 +293,27 @@ def test_very_many_damaged_files(tmp_path: Path, kind: str, chunk: int) -> None:
     """Those that load are run, too: the kernels meet whatever a file can hold."""
     model, file, header = MAKERS[kind](tmp_path)
     damage(model, file, CHUNK, header, first=chunk * CHUNK, load=run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_very_many_damaged_tokenizers_of_gguf_files(tmp_path: Path, chunk: int) -> None:
+    path = write_gguf_model(tmp_path / "m.gguf", type_name="Q4_1", **SMALL).path
+    start = path.read_bytes().index(b"tokenizer.ggml")
+    damage(path, path, CHUNK, 5000, first=chunk * CHUNK, start=start, load=run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", EVERY_FAMILY)
+def test_very_many_configurations_that_cannot_be(tmp_path: Path, family: str) -> None:
+    file = a_family(tmp_path, family) / "config.json"
+    check(tmp_path, file, hostile_json(file.read_bytes(), CHUNK, 60), run, first=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_very_many_tokenizers_that_cannot_be(tmp_path: Path, chunk: int) -> None:
+    write_hf(tmp_path, **SMALL)
+    file = tmp_path / "tokenizer.json"
+    first = 150 + chunk * CHUNK
+    check(tmp_path, file, hostile_json(file.read_bytes(), CHUNK, first), run, first=first)
