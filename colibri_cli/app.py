@@ -18,6 +18,7 @@ from colibri_cli import __version__
 from colibri_cli.discovery import command_names
 from colibri_cli.errors import UsageError
 from colibri_cli.options import GlobalOptions, takes
+from colibri_cli.plain_options import take_plainly
 from colibri_cli.termination import ClosedPipe
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 def invoke(arguments: Sequence[str], program: str) -> int:
     """Run one command line and return its exit code; errors are raised."""
-    result = typer.main.get_command(app).main(
-        list(arguments), prog_name=program, standalone_mode=False
-    )
+    root = typer.main.get_command(app)
+    take_plainly(root)
+    result = root.main(list(arguments), prog_name=program, standalone_mode=False)
     return result if isinstance(result, int) else 0
 
 
@@ -56,13 +57,13 @@ class LazyGroup(TyperGroup):
             return None if ctx and ctx.resilient_parsing else _plugin_commands().get(cmd_name)
         module = importlib.import_module(f"colibri_cli.commands.{cmd_name}")
         group = getattr(module, "app", None)
-        if isinstance(group, typer.Typer):
-            command = typer.main.get_command(group)
-            command.name = cmd_name  # the help lists it by this
-            return command
-        single = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)
-        single.command(cmd_name)(module.command)
-        return typer.main.get_command(single)
+        if not isinstance(group, typer.Typer):
+            group = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)
+            group.command(cmd_name)(module.command)
+        command = typer.main.get_command(group)
+        command.name = cmd_name  # the help lists it by this
+        take_plainly(command)
+        return command
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         """Run the command; a reader that went away ends it quietly."""

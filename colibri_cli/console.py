@@ -10,27 +10,18 @@ import sys
 import time
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.progress import Progress, ProgressColumn, TaskID
     from rich.status import Status
+    from rich.table import Table
 
 _THEME: Final = Theme(
     {
@@ -75,6 +66,12 @@ def print_traceback() -> None:
     stderr_console().print_exception(show_locals=False)
 
 
+def _table(**options: Any) -> Table:  # noqa: ANN401 - those of Rich
+    from rich.table import Table  # not before a prompt, which needs none
+
+    return Table(box=None, pad_edge=False, **options)
+
+
 def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output; a column is (title, is a number).
 
@@ -83,7 +80,7 @@ def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str
     if not stdout_console().is_terminal:
         _print_plain_table(columns, rows)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = _table(header_style="bold")
     for title, is_number in columns:
         table.add_column(title, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
@@ -109,7 +106,7 @@ def print_facts(rows: Sequence[tuple[str, str]]) -> None:
     if not console.is_terminal:
         sys.stdout.write("".join(f"{name:<{width}}  {text}\n" for name, text in rows))
         return
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = _table(show_header=False)
     table.add_column(style="brand", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in rows:
@@ -130,7 +127,7 @@ def print_checks(rows: Sequence[tuple[str, str, str, str]]) -> None:
             console.print(Text(f"[{mark}] ", style=style).append(name, style="none"))
             console.print(Text(f"  {text}"))
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=False)
+    table = _table(padding=(0, 1, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -175,6 +172,18 @@ class Meter(Protocol):
         ...
 
 
+def _byte_progress(console: Console, *further: ProgressColumn) -> Progress:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("[faint]{task.description}"),
+        BarColumn(bar_width=None, complete_style="brand", finished_style="good"),
+        DownloadColumn(),
+        *further,
+    )
+    return Progress(*columns, console=console)
+
+
 @contextmanager
 def byte_meter(title: str) -> Iterator[Meter]:
     """Show progress in bytes on standard error: a bar, or lines where it is no terminal."""
@@ -182,13 +191,9 @@ def byte_meter(title: str) -> Iterator[Meter]:
     if not console.is_terminal:
         yield _LineMeter(title)
         return
-    columns = (
-        TextColumn("[faint]{task.description}"),
-        BarColumn(bar_width=None, complete_style="brand", finished_style="good"),
-        DownloadColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
+    from rich.progress import TimeElapsedColumn
+
+    with _byte_progress(console, TimeElapsedColumn()) as progress:
         yield _BarMeter(progress, progress.add_task(title, total=None))
 
 
@@ -207,14 +212,9 @@ def byte_meters() -> Iterator[Meters]:
     if not console.is_terminal:
         yield _LineMeters()
         return
-    columns = (
-        TextColumn("[faint]{task.description}"),
-        BarColumn(bar_width=None, complete_style="brand", finished_style="good"),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
+    from rich.progress import TimeRemainingColumn, TransferSpeedColumn
+
+    with _byte_progress(console, TransferSpeedColumn(), TimeRemainingColumn()) as progress:
         yield _BarMeters(progress)
 
 

@@ -14,7 +14,6 @@ from colibri_cli.chat.line_input import PlainInput, typing_ahead
 from colibri_cli.chat.loop import ChatLoop
 from colibri_cli.chat.recorder import Recorder
 from colibri_cli.chat.screen import PlainScreen
-from colibri_cli.chat_log.store import ChatLog
 from colibri_cli.errors import LogError
 
 if TYPE_CHECKING:
@@ -114,6 +113,8 @@ def find_conversation(path: Path, beginning: str | None) -> Resumed:
     """
     if not path.exists():
         raise LogError("the log is empty", hint="it begins with the first answer of a chat")
+    from colibri_cli.chat_log.store import ChatLog
+
     with ChatLog(path) as log:
         if beginning is not None:
             conversation = log.find(beginning)

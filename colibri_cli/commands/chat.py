@@ -4,6 +4,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat.starting import ChatStart, Resumed
 
 _DEFAULT_MODEL = "demo"
+_PROMPT_STANDS_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +138,20 @@ async def _chat_on_server(
         if not options.quiet:
             sys.stderr.write(_attached_text(server.url, card))
         thinking = thinking_of(settings, card)
+        if start.is_terminal:
+            _import_while_typing()
         return await talk(start, server, thinking=thinking, endpoint=server.url)
     finally:
         await server.close()
+
+
+def _import_while_typing() -> None:
+    """Import what the first message needs once the prompt stands, and not before it."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    module = "colibri_cli.backends.upstreams.answer"
+    loop.call_later(_PROMPT_STANDS_S, lambda: loop.run_in_executor(None, import_module, module))
 
 
 async def _chat_on_engine(

@@ -38,6 +38,16 @@ def test_importing_the_application_loads_nothing_heavy(coli: CommandLine) -> Non
     assert loaded_by(coli, "import colibri_cli.app").isdisjoint(HEAVY)
 
 
+def test_options_are_read_without_pydantic(coli: CommandLine) -> None:
+    code = (
+        "import io; from contextlib import redirect_stdout\nwith redirect_stdout(io.StringIO()):\n"
+        " from colibri_cli.main import main\n"
+        " assert main(['--no-color', 'run', '--dry-run', '--no-attach', '-v', '--stop', 'a',"
+        " '--model', 'x', 'hi', 'there']) == 3"
+    )
+    assert "pydantic" not in loaded_by(coli, code)
+
+
 def test_importing_every_command_loads_nothing_heavy(coli: CommandLine) -> None:
     code = "\n".join(f"import colibri_cli.commands.{name}" for name in command_names())
     assert loaded_by(coli, code).isdisjoint(HEAVY)
@@ -202,5 +212,7 @@ def test_options_before_help_give_the_same_page(coli: CommandLine) -> None:
 def test_what_a_chat_needs_before_its_prompt_loads_nothing_for_later(coli: CommandLine) -> None:
     code = "import colibri_cli.chat.starting, colibri_cli.chat.editor, colibri_cli.commands.chat\n"
     code += "from colibri_cli.chat.command import built_in_commands\nbuilt_in_commands()"
+    code += "\nimport colibri_cli.backends.attaching, colibri_cli.terminal.chat_screen"
     later = {"numpy", "jinja2", "colibri_engine", "pluggy", "colibri_plugins", "tomlkit"}
+    later |= {"httpx", "sqlite3", "pydantic", "markdown_it", "pygments"}
     assert loaded_by(coli, code).isdisjoint(later)

@@ -7,18 +7,15 @@ an event stream comes back. Knows nothing of how conversations are shown.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
-
 from colibri_cli.backends.base import Answer, Generation, Health, ModelCard
-from colibri_cli.backends.upstreams.answer import UpstreamAnswer
-from colibri_cli.backends.upstreams.body import chat_body, messages_of, text_body
-from colibri_cli.backends.upstreams.errors import error_of_response, lost
 from colibri_cli.backends.upstreams.kinds import COLI, LLAMA, OPENAI, UpstreamKind, kind_of_owner
-from colibri_cli.backends.upstreams.transport import KeepAliveTransport
+from colibri_cli.backends.upstreams.look import Seen, look
 from colibri_cli.errors import CapabilityMissing, ServerUnreachable, UsageError
 from colibri_cli.supervisor.telemetry import Telemetry
 from colibri_protocol.messages import TierCounts, Word
@@ -26,7 +23,10 @@ from colibri_protocol.messages import TierCounts, Word
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import httpx
+
     from colibri_cli.chat_formats.base import Conversation
+    from colibri_cli.errors import ServerRefused
 
 PROBE_S: Final = 1.5
 _WORDS: Final = frozenset(
@@ -52,21 +52,24 @@ class UpstreamBackend:
         kind: UpstreamKind | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        self._client = httpx.AsyncClient(
-            base_url=self.url,
-            headers={
-                **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
-                "Accept-Encoding": "identity",  # a compressed stream arrives late
-            },
-            timeout=httpx.Timeout(None),  # a prompt may take minutes; connecting has a limit
-            transport=transport or KeepAliveTransport(),
-            trust_env=False,
-        )
+        self._headers = {
+            **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
+            "Accept-Encoding": "identity",  # a compressed stream arrives late
+        }
+        self._transport = transport
+        self._connections: httpx.AsyncClient | None = None
         self._given_kind = kind
         self._kind = kind or OPENAI
         self._card: ModelCard | None = None
         self._aliases: tuple[str, ...] = ()
         self._telemetry = Telemetry()
+
+    @property
+    def _client(self) -> httpx.AsyncClient:
+        """Connections to the server, made when something is asked for the first time."""
+        if self._connections is None:
+            self._connections = _connections(self.url, self._headers, self._transport)
+        return self._connections
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,24 +118,24 @@ class UpstreamBackend:
         try:
             async with asyncio.timeout(PROBE_S):
                 await self._probe()
-        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+        except (OSError, ValueError) as error:  # a timeout is an OSError, too
             raise ServerUnreachable(
                 f"no server answers at {self.url}",
                 hint="start one with `coli serve`, or leave out --attach",
             ) from error
 
     async def _probe(self) -> None:
-        health = await self._client.get("/health")
-        status = _json_object(health).get("status")
-        if health.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        health = await self._ask("/health")
+        status = _json_object(health.content).get("status")
+        if health.status == HTTPStatus.SERVICE_UNAVAILABLE:
             raise ServerUnreachable(
-                f"the server at {self.url} is not ready ({status or health.status_code})",
+                f"the server at {self.url} is not ready ({status or health.status})",
                 hint="try again in a moment",
             )
-        models = await self._client.get("/v1/models")
-        if models.status_code != httpx.codes.OK:
-            raise error_of_response(models)
-        found = _json_object(models).get("data")
+        models = await self._ask("/v1/models")
+        if models.status != HTTPStatus.OK:
+            raise self._refusal(models)
+        found = _json_object(models.content).get("data")
         if not isinstance(found, list) or not found or not isinstance(found[0], dict):
             raise ServerUnreachable(f"what answers at {self.url} serves no models")
         first: dict[str, Any] = found[0]
@@ -141,7 +144,7 @@ class UpstreamBackend:
             kind = OPENAI
         self._kind = self._given_kind or kind
         self._aliases = tuple(str(m["id"]) for m in found[1:] if isinstance(m, dict) and "id" in m)
-        state = _json_object(health) if self.is_ours else {}
+        state = _json_object(health.content) if self.is_ours else {}
         self._note_tiers(state)
         self._card = ModelCard(
             id=str(first.get("id")),
@@ -154,22 +157,57 @@ class UpstreamBackend:
             details={"server": self._kind.name, "url": self.url},
         )
 
+    async def _ask(self, path: str) -> Seen:
+        """Ask for an object; before the first message without what messages need.
+
+        Raises:
+            OSError: nobody answers.
+            ValueError: what answers is no such server.
+        """
+        if self._connections is None and self._transport is None:
+            return await look(f"{self.url}{path}", self._headers)
+        import httpx
+
+        try:
+            response = await self._client.get(path)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ConnectionError(str(error)) from error
+        return Seen(response.status_code, response.headers, response.content)
+
+    def _refusal(self, seen: Seen) -> ServerRefused:
+        import httpx
+
+        from colibri_cli.backends.upstreams.errors import error_of_response
+
+        request = httpx.Request("GET", self.url)
+        return error_of_response(
+            httpx.Response(
+                seen.status, headers=dict(seen.headers), content=seen.content, request=request
+            )
+        )
+
     async def chat(self, conversation: Conversation, generation: Generation) -> Answer:
         """Begin the next assistant turn.
 
         Raises:
             CapabilityMissing: an option cannot be asked of a server.
         """
+        from colibri_cli.backends.upstreams.body import chat_body
+
         body = chat_body(self._kind, self._model(), conversation, generation)
         return self._begin("/v1/chat/completions", body)
 
     async def complete(self, prompt: str, generation: Generation) -> Answer:
         """Begin the continuation of a plain text."""
+        from colibri_cli.backends.upstreams.body import text_body
+
         body = text_body(self._kind, self._model(), prompt, generation)
         return self._begin("/v1/completions", body)
 
     async def count(self, conversation: Conversation) -> int:
         """Return the number of tokens of the prompt a conversation becomes."""
+        from colibri_cli.backends.upstreams.body import messages_of
+
         messages = messages_of(conversation)
         if self._kind is not LLAMA:
             return await self._count({"model": self._model(), "messages": messages})
@@ -211,13 +249,16 @@ class UpstreamBackend:
 
     async def close(self) -> None:
         """Close the connections; the server goes on."""
-        await self._client.aclose()
+        if self._connections is not None:
+            await self._connections.aclose()
 
     def _model(self) -> str:
         assert self._card is not None, "open comes first"
         return self._card.id
 
     def _begin(self, path: str, body: dict[str, Any]) -> Answer:
+        from colibri_cli.backends.upstreams.answer import UpstreamAnswer
+
         request = self._client.build_request("POST", path, json=body)
         stop_field = self._kind.stop_field
         return UpstreamAnswer(self._client, request, time.monotonic, stop_field, self._note_lost)
@@ -235,19 +276,27 @@ class UpstreamBackend:
         return len(tokens)
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        import httpx
+
+        from colibri_cli.backends.upstreams.errors import error_of_response, lost
+
         try:
             response = await self._client.post(path, json=body)
         except httpx.HTTPError as error:
             raise lost(self.url, error) from error
-        if response.status_code in {httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED}:
+        if response.status_code in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
             raise CapabilityMissing(f"the server at {self.url} does not count tokens")
-        if response.status_code != httpx.codes.OK:
+        if response.status_code != HTTPStatus.OK:
             raise error_of_response(response)
-        return _json_object(response)
+        return _json_object(response.content)
 
     async def _get(self, path: str) -> dict[str, Any]:
+        import httpx
+
+        from colibri_cli.backends.upstreams.errors import lost
+
         try:
-            return _json_object(await self._client.get(path))
+            return _json_object((await self._client.get(path)).content)
         except httpx.HTTPError as error:
             raise lost(self.url, error) from error
 
@@ -270,9 +319,26 @@ def _context_of(model: Mapping[str, Any]) -> int | None:
     return next((value for value in places if isinstance(value, int)), None)
 
 
-def _json_object(response: httpx.Response) -> dict[str, Any]:
+def _json_object(content: bytes) -> dict[str, Any]:
     try:
-        body = response.json()
+        body = json.loads(content)
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def _connections(
+    url: str, headers: Mapping[str, str], transport: httpx.AsyncBaseTransport | None
+) -> httpx.AsyncClient:
+    """Return a client; the network is its transport unless another is given."""
+    import httpx
+
+    from colibri_cli.backends.upstreams.transport import KeepAliveTransport
+
+    return httpx.AsyncClient(
+        base_url=url,
+        headers=headers,
+        timeout=httpx.Timeout(None),  # a prompt may take minutes; connecting has a limit
+        transport=transport or KeepAliveTransport(),
+        trust_env=False,
+    )

@@ -169,7 +169,7 @@ class ServedUpstream(UpstreamBackend):
                 return error.message
             error.hint = "set COLI_UPSTREAM_API_KEY to a key it takes"
             raise
-        except (TimeoutError, httpx.HTTPError) as error:
+        except (OSError, ValueError, httpx.HTTPError) as error:  # a timeout is an OSError
             reason = str(error) or "it is silent"
             return f"no server answers at {self.url} ({reason})"
         return None
@@ -210,7 +210,7 @@ class ServedUpstream(UpstreamBackend):
             if self._state is EngineState.READY and self._num_silent < _MAX_SILENT:
                 return None
             return f"the upstream server at {self.url} is silent"
-        except httpx.HTTPError as error:
+        except (OSError, ValueError, httpx.HTTPError) as error:
             return f"the upstream server at {self.url} does not answer ({str(error) or 'gone'})"
         except (ServerUnreachable, ServerRefused, UsageError) as error:
             return error.message
