@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         RegisterSetting,
         RegisterSink,
         RegisterTemplateLoader,
+        RegisterTool,
         RegisterView,
     )
 
@@ -56,6 +57,11 @@ def register_doctor_checks(register: RegisterCheck) -> None:
 @hookspec
 def register_chat_commands(register: RegisterChatCommand) -> None:
     """Add commands to `coli chat`."""
+
+
+@hookspec
+def register_tools(register: RegisterTool) -> None:
+    """Add functions that the model may call in `coli chat`."""
 
 
 @hookspec

@@ -28,11 +28,13 @@ from colibri_cli.plugin_types import (
     RegisterSetting,
     RegisterSink,
     RegisterTemplateLoader,
+    RegisterTool,
     RegisterView,
     RouteHandler,
     RouteRequest,
     TelemetrySink,
     Tell,
+    Tool,
 )
 from colibri_cli.settings import effective_settings, prepare
 from colibri_protocol.errors import ColibriError
@@ -71,12 +73,14 @@ __all__ = [
     "RegisterSetting",
     "RegisterSink",
     "RegisterTemplateLoader",
+    "RegisterTool",
     "RegisterView",
     "ResolvedSettings",
     "RouteHandler",
     "RouteRequest",
     "TelemetrySink",
     "Tell",
+    "Tool",
     "UsageError",
     "atlas_file",
     "effective_settings",

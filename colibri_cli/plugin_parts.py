@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Converter,
         ModelSource,
         TemplateLoader,
+        Tool,
         View,
     )
 
@@ -31,6 +32,7 @@ Part = TypeVar("Part")
 
 SCHEMES: Final = ("hf",)  # of ours
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_TOOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what servers of the OpenAI API take
 _TITLE: Final = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 
 
@@ -57,6 +59,25 @@ def template_loaders() -> Mapping[str, TemplateLoader]:
 def views() -> Mapping[str, View]:
     """Return what plugins show in `coli top`, by title."""
     return _parts("register_views", (), _TITLE)
+
+
+def chat_tools() -> Mapping[str, Tool]:
+    """Return the functions plugins let a model call in `coli chat`, by name."""
+    found: dict[str, Tool] = {}
+    for state, call in load_plugins().each("register_tools"):
+        new: list[Tool] = []
+        if not call(register=new.append):
+            continue
+        names = [tool.name for tool in new]
+        odd = [name for name in names if not _TOOL.fullmatch(name)]
+        double = [name for name in names if names.count(name) > 1 or name in found]
+        if odd:
+            load_plugins().discard(state, f"{odd[0]!r} does not do as a tool's name")
+        elif double:
+            load_plugins().discard(state, f"there is a tool {double[0]!r} already")
+        else:
+            found |= {tool.name: tool for tool in new}
+    return found
 
 
 def engine_variables() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from colibri_cli.chat.command import ChatCommand
@@ -51,6 +51,24 @@ class CheckContext:
     is_deep: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function the model may call in `coli chat`; each call needs the user's yes.
+
+    Args:
+        name: What the model calls it by: letters, digits, `_` and `-`.
+        description: What it does, for the model and for `/tools`.
+        run: Gets the arguments by name; what it returns goes to the model, as JSON if it is no
+            text. May be `async`. A plain function runs in a thread.
+        parameters: JSON schema of the arguments, an object schema; None: it takes none.
+    """
+
+    name: str
+    description: str
+    run: Callable[[Mapping[str, Any]], Any]
+    parameters: Mapping[str, Any] | None = None
+
+
 DoctorCheck = Callable[[CheckContext], CheckResult]
 
 
@@ -84,6 +102,14 @@ class RegisterChatCommand(Protocol):
     """Adds a command to `coli chat`; its names must be free."""
 
     def __call__(self, command: ChatCommand) -> None:
+        """Add it."""
+        ...
+
+
+class RegisterTool(Protocol):
+    """Adds a tool to `coli chat`; its name must be free."""
+
+    def __call__(self, tool: Tool) -> None:
         """Add it."""
         ...
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat.line_input import LineInput
     from colibri_cli.chat.recorder import Recorder
     from colibri_cli.chat.screen import Screen
+    from colibri_cli.chat.tools import ToolBox
     from colibri_protocol.settings import ResolvedSettings
 
 PREFIXES: Final = "/:"  # the colon is the older one
@@ -34,6 +35,7 @@ class Chat(Protocol):
     source: LineInput
     recorder: Recorder
     commands: CommandTable
+    tools: ToolBox
     card: ModelCard
     shows_figures: bool
     api_key: str | None  # for servers

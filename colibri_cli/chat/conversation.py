@@ -16,10 +16,29 @@ from colibri_cli.errors import UsageError
 from colibri_protocol.messages import RequestOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from colibri_cli.backends.base import Answer, Backend, Completed, Generation
+    from colibri_cli.backends.base import Answer, Backend, Completed, Generation, ToolUse
+    from colibri_cli.chat_formats.base import ToolCall
     from colibri_cli.chat_log.records import Attachment
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What the model said before it called tools, the calls, and what each of them gave."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    results: tuple[str, ...]
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        """The round as the model gets it."""
+        given = [
+            ChatMessage("tool", result, tool_call_id=call.id, name=call.name)
+            for call, result in zip(self.calls, self.results, strict=True)
+        ]
+        return [ChatMessage("assistant", self.text, tool_calls=self.calls), *given]
 
 
 @dataclass(slots=True)
@@ -35,6 +54,7 @@ class Turn:
         figures: Its figures as the log keeps them.
         id: Its name in the log.
         asked: When.
+        rounds: Calls of tools between message and answer.
     """
 
     prompt: str
@@ -45,6 +65,7 @@ class Turn:
     figures: dict[str, Any] = field(default_factory=dict)
     id: str = field(default_factory=new_id)
     asked: str = field(default_factory=utc_now)
+    rounds: list[Round] = field(default_factory=list)
 
     @property
     def content(self) -> str:
@@ -77,6 +98,7 @@ class ChatSession:
         self.thinking = thinking
         self.turns: list[Turn] = []
         self.files: list[Attachment] = []  # for the next message
+        self.tools: Callable[[], ToolUse | None] = lambda: None
         self.failed: Turn | None = None  # asked last, and not answered
 
     @property
@@ -85,6 +107,8 @@ class ChatSession:
         found = [ChatMessage("system", self.system)] if self.system else []
         for turn in self.turns:
             found.append(ChatMessage("user", turn.content))
+            for called in turn.rounds:
+                found += called.messages
             if turn.answer:
                 found.append(ChatMessage("assistant", turn.answer))
         return tuple(found)
@@ -128,6 +152,11 @@ class ChatSession:
             self.files.clear()
         self.failed = None
         self.turns.append(turn)
+        return await self._begin(continues_last=False)
+
+    async def answer_with(self, called: Round) -> Answer:
+        """Begin the answer that follows calls of the last turn."""
+        self.turns[-1].rounds.append(called)
         return await self._begin(continues_last=False)
 
     async def more(self) -> Answer:
@@ -178,8 +207,14 @@ class ChatSession:
         """Return a turn as the log keeps it."""
         index = next(n for n, known in enumerate(self.turns) if known is turn)
         generation = self.generation
-        options = {"stop": list(generation.stop)} if generation.stop else {}
+        options: dict[str, Any] = {"stop": list(generation.stop)} if generation.stop else {}
         options |= {k: v for k, v in _set_options(generation).items() if v is not None}
+        if turn.rounds:
+            options["calls"] = [
+                {"name": call.name, "arguments": dict(call.arguments), "result": result}
+                for called in turn.rounds
+                for call, result in zip(called.calls, called.results, strict=True)
+            ]
         return LoggedTurn(
             id=turn.id,
             parent_id=self.turns[index - 1].id if index else None,
@@ -198,7 +233,8 @@ class ChatSession:
         conversation = Conversation(
             self.messages, thinking=self.thinking, continues_last=continues_last
         )
-        return await self.backend.chat(conversation, self.generation)
+        generation = replace(self.generation, tools=self.tools())
+        return await self.backend.chat(conversation, generation)
 
 
 def set_option(generation: Generation, name: str, value: object) -> Generation:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.backends.base import (
@@ -19,7 +21,15 @@ from colibri_cli.backends.base import (
     TextDelta,
 )
 from colibri_cli.chat.attaching_files import mentioned_files
+from colibri_cli.chat.conversation import Round
 from colibri_cli.chat.slash import Invocation, Message, UnknownCommand, parse_line
+from colibri_cli.chat.tools import MAX_ROUNDS, ToolBox, result_of, tool_call
+from colibri_cli.chat_formats.tool_formats.base import (
+    CallAborted,
+    CallArguments,
+    CallFinished,
+    CallStarted,
+)
 from colibri_cli.errors import EXIT_ENGINE, EXIT_OK, ServerRefused, SupervisorError, UsageError
 from colibri_cli.logs import lines_wait
 from colibri_cli.terminal.answer_text import cut_notice, statistics_line
@@ -29,17 +39,49 @@ from colibri_protocol.settings import nearest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from colibri_cli.backends.base import Answer, Backend, ModelCard
+    from colibri_cli.backends.base import Answer, AnswerEvent, Backend, ModelCard
     from colibri_cli.chat.command import CommandTable
     from colibri_cli.chat.conversation import ChatSession, Turn
     from colibri_cli.chat.line_input import LineInput
     from colibri_cli.chat.recorder import Recorder
     from colibri_cli.chat.screen import Screen
+    from colibri_cli.chat_formats.base import ToolCall
     from colibri_protocol.settings import ResolvedSettings
 
     Begin = Callable[[], Awaitable[Answer]]
 
 _MAX_WAIT_S: Final = 600  # a server that asks for more patience is refused
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What came of an answer until its end; `is_left`: the user did not wait for that."""
+
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    done: Completed | None = None
+    is_left: bool = False
+    _open: tuple[str, str] | None = None
+    _pieces: list[str] = field(default_factory=list)
+
+    @property
+    def wants_results(self) -> bool:
+        """Whether it ended with calls that are to be answered."""
+        is_whole = self.done is not None and self.done.finish == "stop"
+        return bool(self.calls) and is_whole and not self.is_left
+
+    def note_call(self, event: AnswerEvent) -> None:
+        """Take an event of a call; one that breaks off is none."""
+        if isinstance(event, CallStarted):
+            self._open = (event.id or f"call_{len(self.calls)}", event.name)
+            self._pieces.clear()
+        elif isinstance(event, CallArguments):
+            self._pieces.append(event.text)
+        elif isinstance(event, CallFinished | CallAborted) and self._open is not None:
+            if isinstance(event, CallFinished):
+                self.calls.append(tool_call(*self._open, "".join(self._pieces)))
+            self._open = None
 
 
 class ChatLoop:
@@ -75,6 +117,8 @@ class ChatLoop:
         self._was_interrupted = False  # the next Ctrl-C leaves
         self._is_over = False
         self._is_quiet = screen.is_quiet
+        self.tools = ToolBox()
+        session.tools = lambda: self.tools.use
         source.assist(self)
 
     @property
@@ -215,50 +259,75 @@ class ChatLoop:
         return not ended.is_set()
 
     async def _shown(self, begin: Begin) -> bool:
-        """Show an answer to its end and keep it; False when the user left meanwhile."""
-        texts: list[str] = []
-        thoughts: list[str] = []
-        done: Completed | None = None
-        answer = await begin()
+        """Show an answer to its end and keep it; False when the user left meanwhile.
+
+        Calls of tools are run, as far as the user lets them, and the answer goes on behind them.
+        """
+        heard = await self._listened(begin)
         turn = self.session.turns[-1]
+        while heard.wants_results:
+            called = await self._called(heard)
+            if called is None:
+                return True
+            self.screen.begin_answer()
+            heard = await self._listened(partial(self.session.answer_with, called))
+        self.session.keep("".join(heard.texts), "".join(heard.thoughts), heard.done)
+        if turn.answer:
+            await self.recorder.keep(self.session.logged(turn))
+        if heard.is_left:
+            return False
+        if heard.done is not None:
+            if not heard.texts and heard.done.finish == "stop":
+                self.screen.notice("nothing came: the model ended at once")
+            self._show_end(heard.done, is_empty=not turn.answer)
+        return True
+
+    async def _listened(self, begin: Begin) -> _Heard:
+        """Show what comes until it ends, Ctrl-C ends it, or the user leaves."""
+        heard = _Heard()
+        answer = await begin()
         async with answer:
-            shown = asyncio.create_task(self._show_events(answer, texts, thoughts))
+            shown = asyncio.create_task(self._show_events(answer, heard))
             try:
                 with self._interrupts(answer, shown):
                     await asyncio.wait({shown})
             except BaseException:
                 shown.cancel()
                 raise
-            if not shown.cancelled():
-                done = shown.result()
+            heard.is_left = shown.cancelled()
+            if not heard.is_left:
+                shown.result()
             self.screen.end_answer()
-        self.session.keep("".join(texts), "".join(thoughts), done)
-        if turn.answer:
-            await self.recorder.keep(self.session.logged(turn))
-        if shown.cancelled():
-            return False
-        if done is not None:
-            if not texts and done.finish == "stop":
-                self.screen.notice("nothing came: the model ended at once")
-            self._show_end(done, is_empty=not turn.answer)
-        return True
+        return heard
 
-    async def _show_events(
-        self, answer: Answer, texts: list[str], thoughts: list[str]
-    ) -> Completed | None:
-        done: Completed | None = None
+    async def _called(self, heard: _Heard) -> Round | None:
+        """Run the calls of an answer; None: the turn ends here without an answer."""
+        if len(self.session.turns[-1].rounds) >= MAX_ROUNDS:
+            self.screen.notice(f"ended: the model called tools {MAX_ROUNDS} times in a row")
+            self.session.drop()
+            return None
+        try:
+            results = [await result_of(self, call, self._on_interrupt) for call in heard.calls]
+        except KeyboardInterrupt:
+            self.screen.notice("stopped before the answer; /retry asks again")
+            self.session.drop()
+            return None
+        return Round("".join(heard.texts), tuple(heard.calls), tuple(results))
+
+    async def _show_events(self, answer: Answer, heard: _Heard) -> None:
         async for event in answer:
             if isinstance(event, TextDelta):
-                texts.append(event.text)
+                heard.texts.append(event.text)
                 self.screen.show_text(event.text)
             elif isinstance(event, ReasoningDelta):
-                thoughts.append(event.text)
+                heard.thoughts.append(event.text)
                 self.screen.show_reasoning(event.text)
             elif isinstance(event, PrefillProgress):
                 self.screen.show_progress(event.done, event.total)
             elif isinstance(event, Completed):
-                done = event
-        return done
+                heard.done = event
+            else:
+                heard.note_call(event)
 
     def _show_end(self, done: Completed, *, is_empty: bool) -> None:
         if done.finish == "stopped" and is_empty:

@@ -17,6 +17,7 @@ from colibri_cli.chat.screen import PlainScreen
 from colibri_cli.errors import LogError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from colibri_cli.backends.base import Backend, Generation
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from colibri_cli.chat.line_input import LineInput
     from colibri_cli.chat.screen import Screen
     from colibri_cli.chat_log.records import LoggedConversation, LoggedTurn
+    from colibri_cli.plugin_types import Tool
     from colibri_protocol.settings import ResolvedSettings
 
     Resumed = tuple[LoggedConversation, list[LoggedTurn]] | None
@@ -45,6 +47,7 @@ class ChatStart:
         is_quiet: Say nothing but answers and errors.
         is_markdown: Show answers as Markdown.
         shows_reasoning: Show reasoning.
+        tools: Names of tools that the model may call from the beginning.
     """
 
     generation: Generation
@@ -58,6 +61,7 @@ class ChatStart:
     is_quiet: bool = False
     is_markdown: bool = True
     shows_reasoning: bool = True
+    tools: tuple[str, ...] = ()
 
 
 async def talk(
@@ -87,6 +91,8 @@ async def talk(
     commands = built_in_commands(_add_those_of_plugins)
     loop = ChatLoop(session, source, screen, recorder, commands, card)
     loop.api_key, loop.settings = start.api_key, start.settings
+    loop.tools.find = _tools_of_plugins
+    loop.tools.offer(start.tools)
     with ExitStack() as closing:
         if start.is_terminal:
             closing.enter_context(typing_ahead())
@@ -103,6 +109,12 @@ def _add_those_of_plugins(commands: CommandTable) -> None:
     from colibri_cli.plugin_loader import add_chat_commands
 
     add_chat_commands(commands)
+
+
+def _tools_of_plugins() -> Mapping[str, Tool]:
+    from colibri_cli.plugin_parts import chat_tools
+
+    return chat_tools()
 
 
 def find_conversation(path: Path, beginning: str | None) -> Resumed:

@@ -39,6 +39,16 @@ class ChatOptions(SamplingOptions, EngineOptions, OutputOptions):
         list[str] | None,
         typer.Option("--stop", metavar="TEXT", help="End answers before this text; up to 4."),
     ] = None
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tool",
+            metavar="NAME",
+            help="Let the model call this tool of a plugin, `all` for all; you are asked each time."
+            " Repeat for several.",
+            show_default=False,
+        ),
+    ] = None
     plain: Annotated[
         bool,
         typer.Option("--plain", help="Plain lines in and out, also on a terminal.", metavar=""),
@@ -227,6 +237,7 @@ def _start_of(
         is_quiet=options.quiet,
         is_markdown=settings.switch("raw") is not True,
         shows_reasoning=settings.switch("show_think") is not False,
+        tools=tuple(options.tool or ()),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from colibri_engine.quant.base import FloatTensor, QuantFormat
 from colibri_engine.quant.registry import FORMATS
+from tests.fakes.fake_engine import TEMPLATE
 from tests.fakes.plugin_package import install_plugin
 from tests.fakes.tiny_checkpoint import write_hf
 from tests.fakes.tiny_gguf import write_gguf_model
@@ -28,7 +29,7 @@ PARTS = '''
 """One of each kind that the command line looks up."""
 
 import shutil
-from colibri_cli.plugin_api import hookimpl
+from colibri_cli.plugin_api import Tool, hookimpl
 
 @hookimpl
 def register_bench_tasks(register):
@@ -53,6 +54,11 @@ def register_converters(register):
 @hookimpl
 def register_template_loaders(register):
     register("team", lambda name: f"prompt = '[[echo]] {name}: $input'")
+
+@hookimpl
+def register_tools(register):
+    register(Tool("shout", "Says it louder.", lambda arguments: arguments["text"].upper(),
+                  {"type": "object", "properties": {"text": {"type": "string"}}}))
 
 @hookimpl
 def register_views(register):
@@ -193,6 +199,26 @@ def test_a_template_is_found_by_scheme(parts: Installing, served: CommandLine) -
     assert (done.returncode, "short: hello\n" in done.stdout) == (0, True), done
     done = served.run("run", "-t", "tean:short", "hello")
     assert (done.returncode, "did you mean team:short?" in done.stderr) == (2, True)
+
+
+def test_a_tool_is_called_by_the_model_and_answers_it(
+    parts: Installing, served: CommandLine
+) -> None:
+    served.variables["PYTHONPATH"] = parts.coli.variables["PYTHONPATH"]
+    hermes = '{{ tools }} <tool_call>{"name": "x", "arguments": {}}</tool_call>'
+    model = {"chat_template": hermes + TEMPLATE}
+    served.variables["FAKE_ENGINE"] = json.dumps({"model": model})
+    call = '<tool_call>{"name": "shout", "arguments": {"text": "hello"}}</tool_call>'
+    lines = f"[[json {json.dumps(call)}]]\ny\n"
+    done = served.run("chat", "--tool", "shout", stdin=lines)
+    assert done.returncode == 0, done.stderr
+    assert 'wants to call shout(text="hello")' in done.stderr
+    assert "shout: HELLO" in done.stderr
+    assert "<tool_call>" not in done.stdout
+    done = served.run("chat", "--tool", "shuot", stdin="hi\n")
+    assert (done.returncode, "did you mean shout?" in done.stderr) == (2, True)
+    done = served.run("chat", stdin=f"[[json {json.dumps(call)}]]\n")
+    assert "shout" not in done.stderr
 
 
 def test_views_stand_in_the_picture_and_a_broken_one_says_so(

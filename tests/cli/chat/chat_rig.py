@@ -23,12 +23,13 @@ from colibri_cli.chat.recorder import Recorder
 from colibri_cli.supervisor.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from colibri_cli.backends.base import Answer, AnswerEvent
     from colibri_cli.chat.command import Chat
     from colibri_cli.chat_formats.base import Conversation
+    from colibri_cli.plugin_types import Tool
     from colibri_protocol.errors import ColibriError
 
 CARD = ModelCard("tiny", "llama", context_length=4096, can_think=True)
@@ -219,7 +220,12 @@ class Chatted:
 
 
 def chat(
-    backend: ScriptedBackend, lines: Iterable[str], *, log: Path | None = None, system: str = ""
+    backend: ScriptedBackend,
+    lines: Iterable[str],
+    *,
+    log: Path | None = None,
+    system: str = "",
+    tools: Callable[[], Mapping[str, Tool]] = dict,
 ) -> Chatted:
     """Type lines into a chat and return what came of it."""
 
@@ -228,6 +234,7 @@ def chat(
         screen, source = NotingScreen(), ListInput(lines)
         recorder = Recorder(log, "tiny", None, screen.notice)
         loop = ChatLoop(session, source, screen, recorder, built_in_commands(), CARD)
+        loop.tools.find = tools
         exit_code = await loop.run()
         await recorder.close()
         return Chatted(exit_code, screen, session, source, recorder)
