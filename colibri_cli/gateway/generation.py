@@ -258,6 +258,7 @@ class _TurnRun:
         """Make one answer."""
         choice, log = ChoiceEvents(index), AnswerLog(self._request.id, index)
         lane.outcome = Outcome.ABORTED
+        num_before, was_refused = lane.ticket.pieces, False
         try:
             lane.answer = answer = await self._unless_ended(self._begin(index, lane))
             if self._turn.num_choices == 1:
@@ -282,8 +283,11 @@ class _TurnRun:
             raise
         except Exception:
             lane.outcome = Outcome.FAILED
+            was_refused = not self._is_accepted
             raise
         finally:
+            if choice.completed is None and lane.answer is not None and not was_refused:
+                self._count_unfinished(lane.ticket, lane.ticket.pieces - num_before)
             log.close()
 
     async def _begin(self, index: int, lane: _Lane) -> base.Answer:
@@ -341,9 +345,7 @@ class _TurnRun:
                 event.reasoning_tokens,
             )
             statistics.add_choice(usage, event.tokens_per_second)
-            num_tokens = event.prompt_tokens + event.completion_tokens
-            now = asyncio.get_running_loop().time()
-            self._services.scheduler.shares.note_tokens(self._owner, num_tokens, now)
+            self._count_tokens(event.prompt_tokens + event.completion_tokens)
             return
         if isinstance(event, base.PrefillProgress):
             lane.ticket.prefilled_tokens = event.done
@@ -356,6 +358,15 @@ class _TurnRun:
         if not self._has_text:
             self._has_text = True
             statistics.add_first_token(ticket.decode_began - ticket.began, self._num_computed)
+
+    def _count_unfinished(self, ticket: Ticket, num_pieces: int) -> None:
+        """Count an answer that was left or broke, or leaving early would make answers free."""
+        prompt_tokens = ticket.prompt_tokens  # 0: the server behind tells it at the end only
+        self._count_tokens((prompt_tokens or len(self._request.body) // 4) + num_pieces)
+
+    def _count_tokens(self, num_tokens: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._services.scheduler.shares.note_tokens(self._owner, num_tokens, now)
 
 
 def _no_slot(free: tuple[int, ...], must_name: bool) -> None:

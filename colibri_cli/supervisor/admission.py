@@ -202,7 +202,8 @@ class GenerationScheduler:
         if self._is_closed:
             raise _closed()
         loop = asyncio.get_running_loop()
-        self._check_rate(peer, loop.time())
+        if (spent := self._rate_error(peer)) is not None:
+            raise self._refused(peer, spent)
         priority = self.shares.of(peer).priority
         waiter = _Waiter(peer, slot, pick, loop.time(), loop.create_future(), priority)
         if not any(self._holds_up(earlier) for earlier in self._waiters) and self._grant(waiter):
@@ -322,7 +323,11 @@ class GenerationScheduler:
         for waiter in tuple(self._waiters):
             if waiter.granted.done():  # cancelled, about to leave
                 continue
-            if self._grant(waiter):
+            if (spent := self._rate_error(waiter.peer)) is not None:
+                # Its key took its tokens while it waited: a burst would pass the limit otherwise.
+                self._dequeue(waiter)
+                waiter.granted.set_exception(self._refused(waiter.peer, spent))
+            elif self._grant(waiter):
                 self._turn = max(self._turn, waiter.turn)
                 self._dequeue(waiter)
             elif self._holds_up(waiter):
@@ -399,13 +404,14 @@ class GenerationScheduler:
         if not granted.cancelled() and granted.exception() is None:
             granted.result().release(Outcome.ABORTED)  # admitted in the same moment
 
-    def _check_rate(self, peer: str, now: float) -> None:
-        wait = self.shares.wait_s(peer, now)
-        if wait > 0:
-            limit = self.shares.of(peer).tokens_per_minute
-            message = f"the key {peer} has used up its {limit} tokens per minute"
-            error = RateLimited(message, retry_after_s=retry_after_s(wait), hint="wait")
-            raise self._refused(peer, error)
+    def _rate_error(self, peer: str) -> RateLimited | None:
+        """Return why an owner may not begin an answer now, for want of tokens."""
+        wait = self.shares.wait_s(peer, asyncio.get_running_loop().time())
+        if wait <= 0:
+            return None
+        limit = self.shares.of(peer).tokens_per_minute
+        message = f"the key {peer} has used up its {limit} tokens per minute"
+        return RateLimited(message, retry_after_s=retry_after_s(wait), hint="wait")
 
     def _refused(self, peer: str, error: Overloaded) -> Overloaded:
         """Count a refusal."""

@@ -439,6 +439,29 @@ def test_several_answers_to_one_prompt() -> None:
     run_async(body)
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_an_answer_that_was_left_counts_for_its_key(is_stream: bool) -> None:
+    async def body() -> None:
+        keys = ApiKeys({"alice": "k-a", "bob": "k-b"})
+        shares = parse_shares("alice:tokens_per_minute=50", keys.names)
+        async with (
+            ScriptedUpstream() as upstream,
+            front_of(upstream.url, keys=keys, shares=shares) as front,
+        ):
+            front.client.headers["authorization"] = "Bearer k-a"
+            refused = await front.chat("refuse 400 " + "long " * 100)
+            assert refused.status_code == 400  # costs nothing
+            leaving = asyncio.create_task(front.chat("hang " + "long " * 100, stream=is_stream))
+            await until(lambda: upstream.running == 1)
+            leaving.cancel()
+            await until(lambda: front.run.services.scheduler.active == 0)
+            assert (await front.chat("hi")).json()["error"]["code"] == "rate_limit_exceeded"
+            front.client.headers["authorization"] = "Bearer k-b"
+            assert (await front.chat("hi")).status_code == 200
+
+    run_async(body)
+
+
 def test_keys_share_a_server_fairly() -> None:
     async def body() -> None:
         keys = ApiKeys({"alice": "k-a", "bob": "k-b"})

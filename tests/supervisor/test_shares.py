@@ -131,3 +131,21 @@ def test_a_key_without_tokens_is_told_when_to_come_back() -> None:
         assert scheduler.try_admit("alice") is not None
 
     run_async(body)
+
+
+def test_a_burst_that_waits_does_not_pass_the_limit() -> None:
+    async def body() -> None:
+        limits = parse_shares("bob:tokens_per_minute=60", NAMES)
+        scheduler = GenerationScheduler(1, 8, 60, limits)
+        first = await scheduler.admit("bob")
+        burst = [asyncio.create_task(scheduler.admit("bob")) for _ in range(3)]
+        other = asyncio.create_task(scheduler.admit("alice"))
+        await _settle()
+        limits.note_tokens("bob", 120, asyncio.get_running_loop().time())
+        first.release(Outcome.COMPLETED)
+        told = await asyncio.gather(*burst, return_exceptions=True)
+        assert [type(error) for error in told] == [RateLimited] * 3
+        assert (await other).peer == "alice"
+        assert (scheduler.queued, scheduler.shares.usage["bob"].refused) == (0, 3)
+
+    run_async(body)
