@@ -73,6 +73,7 @@ HEALTH_SCHEMA: Final[Mapping[str, Any]] = {
             cpu=_TEXT,
             gpu=_TEXT,
         ),
+        "atlas": {"type": "boolean", "description": "Whether `/experts.json` has something."},
     },
 }
 PROFILE_SCHEMA: Final[Mapping[str, Any]] = _object(

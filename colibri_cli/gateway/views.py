@@ -15,7 +15,7 @@ from colibri_cli.supervisor.telemetry import UpstreamFigures
 
 if TYPE_CHECKING:
     from colibri_cli.backends.base import Health, ModelCard
-    from colibri_cli.gateway.services import Services
+    from colibri_cli.gateway.services import ServeSettings, Services
     from colibri_cli.supervisor.admission import Ticket
     from colibri_cli.supervisor.telemetry import Telemetry
     from colibri_protocol.messages import TurnProfile
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 STATUS_OK: Final = "ok"
 # "stopped": the address is taken and the engine is about to be started
 _STATUS: Final = {"ready": STATUS_OK, "starting": "loading", "stopped": "loading"}
+ATLAS: Final = "experts.json"
 NO_PROFILE: Final[dict[str, Any]] = {"seq": 0, "turns": []}
 NO_EXPERTS: Final[dict[str, Any]] = {"rows": 0, "cols": 0, "map": "", "hits": "", "seq": 0}
 
@@ -53,6 +54,7 @@ async def health_view(services: Services, *, is_authorized: bool) -> dict[str, A
             "last_end": health.last_crash,
             "rss_gb": telemetry.rss_gb,
         },
+        "atlas": await asyncio.to_thread(has_atlas, settings),
     }
     card = None
     if health.state == "ready":
@@ -73,6 +75,13 @@ async def health_view(services: Services, *, is_authorized: bool) -> dict[str, A
             "gpu": hardware.gpu,
         }
     return view
+
+
+def has_atlas(settings: ServeSettings) -> bool:
+    """Return whether `/experts.json` has something: a look at the disk."""
+    page = settings.dashboard
+    places = (settings.atlas, None if page is None else page / ATLAS)
+    return any(place is not None and place.is_file() for place in places)
 
 
 def upstream_view(telemetry: Telemetry, card: ModelCard | None) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from colibri_cli.gateway.http_types import Access, HttpError, Response, Route
 from colibri_cli.gateway.openapi import json_answer, operation
 from colibri_cli.gateway.static_files import SAFE_HEADERS, StaticFile, find_file, send_file
+from colibri_cli.gateway.views import ATLAS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from colibri_cli.gateway.http_types import AnyResponse, Request
     from colibri_cli.gateway.services import Services
 
-ATLAS: Final = "experts.json"
 _EXCLUDED: Final = ("/v1/", "/plugins/")  # a misspelled path there is an error, never a page
 _HOW_TO_BUILD: Final = (
     "the dashboard is not built; build it with `make web` and start again."

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.e2e.dashboard.conftest import OpenContext
 from tests.e2e.dashboard.reading import until
@@ -203,16 +203,11 @@ def test_a_server_without_experts_is_told(page: Page, server: ScriptedServer) ->
 
 
 @pytest.mark.usefixtures("bundle")
-def is_fault(line: ConsoleMessage) -> bool:
-    """Tell an error from the browser's own line about an atlas that nobody measured."""
-    return line.type == "error" and not line.location["url"].endswith("/experts.json")
-
-
 def test_while_the_demo_model_writes_the_experts_it_reports_flash(
     page: Page, demo: RunningServer
 ) -> None:
     problems: list[str] = []
-    page.on("console", lambda line: problems.append(line.text) if is_fault(line) else None)
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
     page.add_init_script(WATCH)
     page.goto(f"{demo.url}/brain")
     with demo.client() as client:

@@ -49,6 +49,18 @@ def test_health_tells_slots_queue_and_machine(tmp_path: Path) -> None:
     run_async(body)
 
 
+def test_health_tells_whether_there_is_an_atlas_to_ask_for(tmp_path: Path) -> None:
+    atlas = tmp_path / "experts.json"
+
+    async def body() -> None:
+        async with running(launch_of(tmp_path), atlas=atlas) as gateway:
+            assert (await get(gateway, "/health"))["atlas"] is False
+            atlas.write_text("{}")  # measured while the server runs
+            assert (await get(gateway, "/health"))["atlas"] is True
+
+    run_async(body)
+
+
 def test_without_the_key_only_the_state_is_told(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(launch_of(tmp_path), keys=KEYS) as gateway:

@@ -1,7 +1,13 @@
 // Numbers as people read them, in the language of the page.
 
+const made = new Map<string, Intl.NumberFormat>();
+
+/** Kept, since making one takes longer than a hundred numbers. */
 function formatter(locale: string, options: Intl.NumberFormatOptions): Intl.NumberFormat {
-  return new Intl.NumberFormat(locale, options);
+  const key = `${locale} ${options.style ?? ''} ${options.minimumFractionDigits ?? ''} ${options.maximumFractionDigits ?? ''}`;
+  let found = made.get(key);
+  if (found === undefined) made.set(key, (found = new Intl.NumberFormat(locale, options)));
+  return found;
 }
 
 export function formatCount(value: number, locale: string): string {

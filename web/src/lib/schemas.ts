@@ -4,6 +4,7 @@ import * as z from 'zod/mini';
 
 const count = z.catch(z.number().check(z.nonnegative()), 0);
 const maybeNumber = z.catch(z.optional(z.number()), undefined);
+const maybeFlag = z.catch(z.optional(z.boolean()), undefined);
 const maybeText = z.catch(z.optional(z.nullable(z.string())), undefined);
 
 const scheduler = z.object({
@@ -66,6 +67,8 @@ export const healthSchema = z.object({
   engine: z.catch(z.optional(engine), undefined),
   tiers: z.catch(z.optional(tiers), undefined),
   hwinfo: z.catch(z.optional(hardware), undefined),
+  /** Whether `/experts.json` has something. */
+  atlas: maybeFlag,
   load: z.catch(
     z.optional(z.object({ phase: z.string(), done: z.number(), total: z.number() })),
     undefined,

@@ -141,7 +141,7 @@ export class TelemetryFeed {
     const onActivity = (): void => {
       clearTimeout(watchdog);
       watchdog = setTimeout(() => silence.abort(), STREAM_SILENCE_MS);
-      useTelemetry.setState({ heardAt: Date.now() });
+      this.hear();
     };
     try {
       const response = await send(rootUrl(endpoint, '/events'), endpoint, {
@@ -182,7 +182,14 @@ export class TelemetryFeed {
 
   private take(source: string, answer: unknown): void {
     const change = READERS[source]?.(answer, useTelemetry.getState()) ?? {};
-    useTelemetry.setState({ ...change, heardAt: Date.now() });
+    if (Object.keys(change).length > 0) useTelemetry.setState(change);
+    this.hear();
+  }
+
+  private hear(): void {
+    const now = Date.now();
+    // By the second: whoever shows the age need not render for every event.
+    if (now - useTelemetry.getState().heardAt >= 1000) useTelemetry.setState({ heardAt: now });
   }
 
   private note(source: Source, error: unknown): void {

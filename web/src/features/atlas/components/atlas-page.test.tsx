@@ -1,9 +1,11 @@
 import { act, render, screen, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import { MemoryRouter } from 'react-router';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi, type Mock } from 'vitest';
 import { useAtlasStore } from '@/lib/atlas/use-atlas';
 import { useConnection } from '@/lib/connection/connection-store';
+import { healthSchema } from '@/lib/schemas';
+import { useTelemetry } from '@/lib/telemetry/telemetry-store';
 import AtlasPage from './atlas-page';
 
 const FILE = {
@@ -16,8 +18,8 @@ const FILE = {
   },
 };
 
-function serve(status: number, body: unknown): void {
-  vi.stubGlobal('fetch', () =>
+function serve(status: number, body: unknown): Mock {
+  const fetched = vi.fn(() =>
     Promise.resolve(
       new Response(JSON.stringify(body), {
         status,
@@ -25,8 +27,13 @@ function serve(status: number, body: unknown): void {
       }),
     ),
   );
-  act(() => useConnection.setState({ status: 'connected' }));
+  vi.stubGlobal('fetch', fetched);
+  act(() => {
+    useConnection.setState({ status: 'connected' });
+    useTelemetry.setState({ server: 'ready' });
+  });
   render(<AtlasPage />, { wrapper: MemoryRouter });
+  return fetched;
 }
 
 beforeEach(() => {
@@ -44,6 +51,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
   act(() => {
     useConnection.setState({ status: 'idle' });
+    useTelemetry.setState({ server: 'unknown', health: null });
     useAtlasStore.setState({ base: '', state: { status: 'unknown' } });
   });
 });
@@ -52,6 +60,18 @@ describe('the atlas', () => {
   it('names the commands that make one where there is none', async () => {
     serve(404, { error: { message: 'nobody measured this model' } });
     expect(await screen.findByText(/coli atlas sweep/)).toBeInTheDocument();
+  });
+
+  it('is not asked for where the server tells that there is none, until it tells of one', async () => {
+    const { data: health } = healthSchema.safeParse({ status: 'ok', scheduler: {}, atlas: false });
+    act(() => useTelemetry.setState({ health: health ?? null }));
+    const fetched = serve(200, FILE);
+    expect(await screen.findByText(/coli atlas sweep/)).toBeInTheDocument();
+    expect(fetched).not.toHaveBeenCalled();
+    act(() => {
+      if (health) useTelemetry.setState({ health: { ...health, atlas: true } });
+    });
+    expect(await screen.findByText('Experts as a table')).toBeInTheDocument();
   });
 
   it('says that a file is no atlas', async () => {

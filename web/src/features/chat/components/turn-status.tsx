@@ -19,7 +19,7 @@ function Running({ live }: { live: LiveTurn }) {
   const now = useNow(TICK_MS);
   return (
     <div className={styles.status} role="status" aria-live="off">
-      <span className={styles.dot} aria-hidden="true" />
+      <span className={styles.dot} data-waiting={turn.pieces === 0} aria-hidden="true" />
       {retry !== null ? (
         <Retrying retry={retry} now={now} />
       ) : turn.pieces === 0 ? (

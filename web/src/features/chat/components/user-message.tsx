@@ -1,6 +1,6 @@
 // What the reader said: literal text, its files, and ways to change or remove it.
 import { Pencil, Trash2 } from 'lucide-react';
-import { useRef, useState } from 'react';
+import { memo, useRef, useState } from 'react';
 import { useTranslation } from 'react-i18next';
 import { Button, IconButton } from '@/components/button';
 import { CopyButton } from '@/components/copy-button';
@@ -12,7 +12,7 @@ import { BranchSwitch } from './branch-switch';
 import { useUndo } from '../hooks/use-undo';
 import styles from './user-message.module.css';
 
-export function UserMessage({ message }: { message: Message }) {
+export const UserMessage = memo(function UserMessage({ message }: { message: Message }) {
   const { t } = useTranslation('chat');
   const [isEditing, setIsEditing] = useState(false);
   const isBusy = useChat((state) => state.live[message.conversation] !== undefined);
@@ -61,7 +61,7 @@ export function UserMessage({ message }: { message: Message }) {
       </div>
     </article>
   );
-}
+});
 
 function EditForm({ message, onClose }: { message: Message; onClose: () => void }) {
   const { t } = useTranslation(['chat', 'common']);

@@ -3,6 +3,7 @@
 import { currentEndpoint, useConnection } from '@/lib/connection/connection-store';
 import { RequestError } from '@/lib/api-client';
 import { newId } from '@/lib/ids';
+import { Paced } from '@/lib/paced';
 import { withoutKey } from '@/lib/without-key';
 import { addToSession } from '@/lib/telemetry/session-totals';
 import { telemetryFeed } from '@/lib/telemetry/telemetry-feed';
@@ -23,7 +24,7 @@ import {
   type Failure,
 } from './chat-store';
 
-const FRAME_MS = 33;
+const LEAST_FRAME_MS = 60;
 const MAX_RETRIES = 3;
 const USUAL_RETRY_S = 2;
 const running = new Map<string, AbortController>();
@@ -137,7 +138,7 @@ class Run {
   turn: Turn;
   private readonly answer: Message;
   private readonly signal: AbortSignal;
-  private frame: ReturnType<typeof setTimeout> | undefined;
+  private readonly frames = new Paced(() => this.show(), LEAST_FRAME_MS);
   private retry: { at: number; attempt: number; reason: string } | null = null;
 
   constructor(answer: Message, signal: AbortSignal) {
@@ -161,7 +162,7 @@ class Run {
           makeBody(hasOldLimit),
           (delta) => {
             this.turn = applyDelta(this.turn, delta, Date.now());
-            this.frame ??= setTimeout(() => this.show(), FRAME_MS);
+            this.frames.ask();
           },
           this.signal,
         );
@@ -178,7 +179,7 @@ class Run {
   }
 
   finish(state: Message['state'], error = ''): void {
-    clearTimeout(this.frame);
+    this.frames.cancel();
     addToSession(this.turn.usage?.promptTokens ?? 0, tokenCount(this.turn));
     const message = {
       ...this.grown(),
@@ -212,7 +213,6 @@ class Run {
   }
 
   private show(): void {
-    this.frame = undefined;
     if (this.signal.aborted) return;
     const { id, conversation } = this.answer;
     useChat.setState((state) => ({

@@ -1,12 +1,12 @@
 import { useTranslation } from 'react-i18next';
 import { formatCount, formatGigabytes } from '@/lib/format';
-import { useExperts } from '@/lib/telemetry/hooks';
+import { useTelemetry } from '@/lib/telemetry/telemetry-store';
 import { Legend, ShareBar, Widget } from './widget';
 
 /** Memory and experts of each GPU, if the engine tells of any. */
 export function GpuWidget() {
   const { t, i18n } = useTranslation('runtime');
-  const gpus = useExperts()?.gpus ?? [];
+  const gpus = useTelemetry((state) => state.experts?.gpus) ?? [];
   if (gpus.length === 0) return null;
   const size = (value: number): string => formatGigabytes(value, i18n.language);
   return (

@@ -1,4 +1,5 @@
 // The server at a glance, beside every page.
+import { memo } from 'react';
 import { useTranslation } from 'react-i18next';
 import { useHealth, useServerState, useTelemetryAge, useWatch } from '@/lib/telemetry/hooks';
 import { DraftsWidget } from './drafts-widget';
@@ -12,6 +13,24 @@ import { SessionWidget } from './session-widget';
 import { SlotsWidget } from './slots-widget';
 import { TierWidget } from './tier-widget';
 import { TrendWidget } from './trend-widget';
+
+// Each renders for its own figures, not because the age of them all changed.
+const Widgets = memo(function Widgets() {
+  return (
+    <div className={styles.widgets}>
+      <TierWidget />
+      <SchedulerWidget />
+      <LastTurnWidget />
+      <TrendWidget />
+      <MemoryWidget />
+      <GpuWidget />
+      <SlotsWidget />
+      <DraftsWidget />
+      <SessionWidget />
+      <HardwareWidget />
+    </div>
+  );
+});
 
 export function RuntimePanel() {
   const { t } = useTranslation('runtime');
@@ -39,18 +58,7 @@ export function RuntimePanel() {
       {health?.scheduler === undefined ? (
         server !== 'foreign' && server !== 'locked' && <p className={styles.note}>{t('waiting')}</p>
       ) : (
-        <div className={styles.widgets}>
-          <TierWidget />
-          <SchedulerWidget />
-          <LastTurnWidget />
-          <TrendWidget />
-          <MemoryWidget />
-          <GpuWidget />
-          <SlotsWidget />
-          <DraftsWidget />
-          <SessionWidget />
-          <HardwareWidget />
-        </div>
+        <Widgets />
       )}
       {age !== null && (
         <footer className={styles.age}>
