@@ -56,6 +56,9 @@ _CONVERT: Final = (
 )
 
 
+_GROWN: Final = 1.25  # from which on it is said that files are smaller than what they hold
+
+
 def open_store(checkpoint: Checkpoint, config: MemoryConfig) -> ExpertStore:
     """Return what streams the experts of a model that has records of some.
 
@@ -238,13 +241,21 @@ def _usage_home(model_path: Path, state_dir: Path) -> Path:
     return home
 
 
-def check_memory(checkpoint: Checkpoint, config: MemoryConfig, memory: Memory) -> None:
+def check_memory(
+    checkpoint: Checkpoint, weight_bytes: int, config: MemoryConfig, memory: Memory
+) -> None:
     """Refuse weights that must all be in memory and cannot, before they push all else out.
+
+    Args:
+        checkpoint: Their files.
+        weight_bytes: What they take in memory; some formats take twice what they do in files.
+        config: What memory was asked for.
+        memory: What there is.
 
     Raises:
         InsufficientMemory: Naming what is needed, what is there and what limits it.
     """
-    needed = checkpoint.nbytes + PROCESS_BYTES
+    needed = weight_bytes + PROCESS_BYTES
     there = memory.available
     where = f"the machine has {gb(memory.total)}"
     remedy = "close other programs"
@@ -259,8 +270,11 @@ def check_memory(checkpoint: Checkpoint, config: MemoryConfig, memory: Memory) -
         remedy += f", or convert the model ({_CONVERT})"
     else:
         remedy += ", or take a smaller model or one with fewer bits per weight"
+    on_disk = checkpoint.nbytes
+    grown = f" ({gb(on_disk)} in files)" if weight_bytes > _GROWN * on_disk else ""
     refusal = InsufficientMemory(
-        f"the weights need {gb(needed)} of memory, {gb(there)} are available ({where})", hint=remedy
+        f"the weights need {gb(needed)} of memory{grown}, {gb(there)} are available ({where})",
+        hint=remedy,
     )
     refusal.needed_bytes = needed
     raise refusal

@@ -102,14 +102,14 @@ class _Weights:
 def refused(weights: _Weights, memory: Memory, ram_bytes: int | None = None) -> InsufficientMemory:
     limits = replace(read_config((), {"SNAP": "."}).memory, ram_bytes=ram_bytes)
     with pytest.raises(InsufficientMemory) as caught:
-        check_memory(cast("Checkpoint", weights), limits, memory)
+        check_memory(cast("Checkpoint", weights), weights.nbytes, limits, memory)
     return caught.value
 
 
 def test_weights_that_fit_are_accepted() -> None:
     limits = read_config((), {"SNAP": "."}).memory
     weights = cast("Checkpoint", _Weights(3 * GB))
-    check_memory(weights, limits, Memory(total=8 * GB, available=4 * GB))
+    check_memory(weights, 3 * GB, limits, Memory(total=8 * GB, available=4 * GB))
 
 
 def test_weights_that_cannot_fit_are_refused_with_the_figures() -> None:

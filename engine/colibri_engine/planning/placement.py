@@ -82,7 +82,8 @@ def expected_placement(
             ]
             return Expected(found, tuple(held), streams=True)
     else:
-        check_memory(checkpoint, config.memory, memory)
+        weight_bytes = sizes.resident_bytes + sizes.expert_bytes
+        check_memory(checkpoint, weight_bytes, config.memory, memory)
     needs = needs_of(sizes.resident_bytes, shape, per_token, config)
     every = tuple(layer.num_experts for layer in layers)
     nbytes = tuple(layer.expert_bytes for layer in layers)

@@ -15,6 +15,7 @@ import pytest
 from colibri_engine import machine, startup
 from colibri_engine.config import read_config
 from colibri_engine.errors import InsufficientMemory
+from colibri_engine.experts.budget import PROCESS_BYTES
 from colibri_engine.jobs import inspect
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.machine import Memory
@@ -22,12 +23,21 @@ from colibri_engine.memory_plan import bytes_per_position, open_store, place_exp
 from colibri_engine.models.registry import load_model
 from colibri_engine.planning.model_sizes import model_sizes, sizes_of
 from colibri_engine.planning.placement import expected_placement
+from tests.engine.conversion.rig import convert
 from tests.fakes.container_models import write_container
 from tests.fakes.stream_models import restream
 from tests.fakes.tiny_checkpoint import write_hf
+from tests.fakes.tiny_variants import write_variant
 
 GB = 1_000_000_000
 LONG = {"COLI_CTX": "200000", "COLI_KV_SLOTS": "4", "COLI_KV_SAVE": "0", "COLI_USAGE_SAVE": "0"}
+
+
+@pytest.fixture(autouse=True)
+def _memory_of_this_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs may come and go: what is available stands in the words that are compared."""
+    found = machine.memory()
+    monkeypatch.setattr(machine, "memory", lambda: found)
 
 
 class Said:
@@ -124,3 +134,44 @@ def test_a_dense_model_whose_conversations_may_outgrow_the_budget_says_so(
     with caplog.at_level(logging.WARNING):
         startup.load(read_config((), environ)).engine.close()
     assert "more than the budget of 0.30 GB" in caplog.text
+
+
+# ---- checkpoints whose experts cannot be read one by one ----------------------------------------
+
+
+def write_published(directory: Path, way: str) -> Path:
+    if way == "mxfp4":
+        return write_variant(directory, "gpt_oss", mxfp4=True)
+    return write_hf(directory, "glm4_moe", dtype="F8_E4M3", n_routed_experts=64).path
+
+
+@pytest.mark.parametrize("way", ["fp8 blocks", "mxfp4"])
+def test_what_cannot_be_streamed_is_refused_until_it_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    source = write_published(tmp_path / "source", way)
+    small = {"COLI_CTX": "64", "COLI_KV_SLOTS": "1", "COLI_KV_SAVE": "0", "COLI_USAGE_SAVE": "0"}
+    environ = {**small, "SNAP": str(source)}
+    with closing(open_checkpoint(source)) as checkpoint:
+        sizes = sizes_of(checkpoint, read_config((), environ))
+    needed = sizes.resident_bytes + sizes.expert_bytes + PROCESS_BYTES
+    tight = {**environ, "COLI_RAM_GB": f"{(needed - 1) / GB:.9f}"}
+    with pytest.raises(InsufficientMemory, match="of memory") as caught:
+        startup.load(read_config((), tight))
+    assert "coli convert" in str(caught.value.hint)
+    assert caught.value.needed_bytes == needed
+    assert doctors_view(monkeypatch, tight)["error"]["message"] == caught.value.message
+    # What its files take is less than what it takes once it is loaded.
+    assert (way == "mxfp4") == ("in files" in caught.value.message)
+
+    convert(source, tmp_path / "converted")
+    environ["SNAP"] = str(tmp_path / "converted")
+    with closing(open_checkpoint(tmp_path / "converted")) as checkpoint:
+        config = read_config((), environ)
+        sizes = sizes_of(checkpoint, config)
+        everything = Memory(4 * GB, 4 * GB)
+        fixed = expected_placement(checkpoint, sizes, config, everything).placement.needs.nbytes
+    half = {**environ, "COLI_RAM_GB": f"{(fixed + sizes.expert_bytes * 0.7) / GB:.9f}"}
+    engine = startup.load(read_config((), half)).engine
+    assert engine.report()["experts"] is not None
+    engine.close()
