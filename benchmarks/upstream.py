@@ -2,7 +2,8 @@
 
 Three processes on one machine: a scripted upstream that sends a piece every so often to each
 stream, the gateway before it, and this client. The same requests go straight to the upstream and
-through the gateway, in turns. `python benchmarks/upstream.py [--streams 64] [--pace-ms 40]`.
+through the gateway, in turns: alone, beside streams that run, and many in one moment, which wait
+for each other. `python benchmarks/upstream.py [--streams 64] [--pace-ms 40]`.
 """
 
 from __future__ import annotations
@@ -74,6 +75,24 @@ async def one_after_the_other(port: int, count: int) -> list[float]:
     return [(await stream(port, 1)).first_s * 1000 for _ in range(count)]
 
 
+async def beside(port: int, num_streams: int, num_tokens: int, count: int) -> list[float]:
+    """Return times to the first byte of lone requests while streams run, milliseconds."""
+    running = [asyncio.create_task(stream(port, num_tokens)) for _ in range(num_streams)]
+    await asyncio.sleep(0.5)  # they have all begun
+    found = await one_after_the_other(port, count)
+    await asyncio.gather(*running)
+    return found
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time a process has taken; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def together(port: int, num_streams: int, num_tokens: int) -> tuple[list[float], float]:
     """Return times to first bytes, milliseconds, and tokens per second of streams at once."""
     began = time.perf_counter()
@@ -106,26 +125,32 @@ async def process(port: int, *argv: str):  # type: ignore[no-untyped-def]  # noq
                     writer.close()
                     break
             await asyncio.sleep(0.1)
-        yield
+        yield started.pid
     finally:
         started.terminate()
         await started.wait()
 
 
-async def compare(direct: int, through: int, num_streams: int, num_tokens: int) -> None:
+async def compare(direct: int, through: int, num_streams: int, num_tokens: int, pid: int) -> None:
     """Measure both in turns and print what the gateway adds."""
     await together(through, num_streams, 2)  # connections and code are warm
     await together(direct, num_streams, 2)
     alone: dict[str, list[float]] = {"direct": [], "through": []}
+    joined: dict[str, list[float]] = {"direct": [], "through": []}
+    spent_s = 0.0
     firsts: dict[str, list[float]] = {"direct": [], "through": []}
     rates: dict[str, list[float]] = {"direct": [], "through": []}
     for _ in range(ROUNDS):
         for name, port in (("direct", direct), ("through", through)):
             alone[name] += await one_after_the_other(port, 50)
+            joined[name] += await beside(port, num_streams - 1, num_tokens, 10)
+            before = processor_s(pid)
             first, rate = await together(port, num_streams, num_tokens)
+            spent_s += processor_s(pid) - before if port == through else 0.0
             firsts[name] += first
             rates[name].append(rate)
-    for label, times in (("alone", alone), (f"{num_streams} at once", firsts)):
+    labels = ("alone", f"beside {num_streams - 1}", f"{num_streams} at once")
+    for label, times in zip(labels, (alone, joined, firsts), strict=True):
         medians = {name: statistics.median(values) for name, values in times.items()}
         added = medians["through"] - medians["direct"]
         print(
@@ -136,9 +161,10 @@ async def compare(direct: int, through: int, num_streams: int, num_tokens: int) 
     lost = 100 * (1 - best["through"] / best["direct"])
     print(
         f"  tokens/s, {num_streams} streams   : direct {best['direct']:7.0f}"
-        f"     through {best['through']:7.0f}     lost {lost:5.2f} %",
-        flush=True,
+        f"     through {best['through']:7.0f}     lost {lost:5.2f} %"
     )
+    per_token = spent_s / (ROUNDS * num_streams * num_tokens) * 1e6
+    print(f"  processor time of the gateway: {per_token:.0f} us per token", flush=True)
 
 
 async def main() -> None:
@@ -156,8 +182,8 @@ async def main() -> None:
         coli = (sys.executable, "-m", "colibri_cli", "serve", "--port", str(front), "--plain")
         pace = ("--served-model-name", "m", "--pace-ms", str(pace_ms))
         behind = ("--upstream", f"http://127.0.0.1:{upstream}", "--quiet")
-        async with process(upstream, *fake, *pace), process(front, *coli, *behind):
-            await compare(upstream, front, options.streams, options.tokens)
+        async with process(upstream, *fake, *pace), process(front, *coli, *behind) as pid:
+            await compare(upstream, front, options.streams, options.tokens, pid)
 
 
 if __name__ == "__main__":

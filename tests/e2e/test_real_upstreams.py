@@ -147,8 +147,8 @@ async def check_cancel(front: Front, page_url: str, running: str) -> None:
         "max_tokens": 700,
     }
     async with front.client.stream("POST", "/v1/chat/completions", json=body) as response:
-        async for _ in response.aiter_raw():
-            break
+        pieces = response.aiter_raw()
+        await anext(pieces)  # to be kept: an iterator that is dropped closes the response
         assert await num_running() >= 1
     left = time.monotonic()
     while await num_running() > 0:  # noqa: ASYNC110 - it is another program's state
