@@ -66,6 +66,7 @@ def test_it_is_started_awaited_and_ended(vllm: Path, tmp_path: Path) -> None:
             assert argv[:2] == ["serve", "org/some-model"]
             assert argv[-2:] == ["--seed", "7"]
             assert argv[argv.index("--host") + 1] == "127.0.0.1"
+            assert "--enable-prompt-tokens-details" in argv
             assert "k-secret" not in " ".join(argv)
         assert starts(tmp_path)[-1] == ["ended", "0"]
 

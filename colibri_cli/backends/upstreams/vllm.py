@@ -55,6 +55,7 @@ class VllmLaunch:
     def argv(self, port: int) -> list[str]:
         """Return the whole command line."""
         own = ["--host", _HOST, "--port", str(port), "--served-model-name", self.name]
+        own.append("--enable-prompt-tokens-details")  # else answers say that nothing was reused
         return [self.program, "serve", self.model, *own, *self.arguments]
 
 
