@@ -55,6 +55,8 @@ class NativeBackend:
         self._model_id = model_id
         self._formats: ModelFormats | None = None
         self._formats_client: EngineClient | None = None
+        self._card: ModelCard | None = None
+        self._card_client: EngineClient | None = None
 
     @property
     def model_id(self) -> str:
@@ -133,21 +135,10 @@ class NativeBackend:
     async def models(self) -> list[ModelCard]:
         """Return the one model of this engine."""
         client = await self._supervisor.client()
-        if client.model is None:
-            family = engine_family(self.model_path)
-            return [self._with_chat_format(client, ModelCard(self._model_id, family))]
-        info = client.model
-        card = ModelCard(
-            id=self._model_id,
-            family=str(info.get("family", "unknown")),
-            context_length=_whole(info.get("context_length")),
-            num_experts=_whole(info.get("num_experts")),
-            file_bytes=_whole(info.get("file_bytes")),
-            resident_bytes=_whole(info.get("resident_bytes")),
-            capabilities=client.caps,
-            details=info,
-        )
-        return [self._with_chat_format(client, card)]
+        if self._card is None or self._card_client is not client:  # every request asks for it
+            self._card = self._with_chat_format(client, self._card_of(client))
+            self._card_client = client
+        return [self._card]
 
     async def health(self) -> Health:
         """Return the state of the engine process."""
@@ -166,6 +157,21 @@ class NativeBackend:
     async def close(self) -> None:
         """Stop the engine."""
         await self._supervisor.stop()
+
+    def _card_of(self, client: EngineClient) -> ModelCard:
+        info = client.model
+        if info is None:
+            return ModelCard(self._model_id, engine_family(self.model_path))
+        return ModelCard(
+            id=self._model_id,
+            family=str(info.get("family", "unknown")),
+            context_length=_whole(info.get("context_length")),
+            num_experts=_whole(info.get("num_experts")),
+            file_bytes=_whole(info.get("file_bytes")),
+            resident_bytes=_whole(info.get("resident_bytes")),
+            capabilities=client.caps,
+            details=info,
+        )
 
     def _with_chat_format(self, client: EngineClient, card: ModelCard) -> ModelCard:
         try:

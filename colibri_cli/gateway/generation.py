@@ -106,7 +106,7 @@ class _TurnRun:
         self._is_accepted = False
         self._has_text = False
         self._num_computed = 0  # prompt tokens that were not there before
-        self._waiting: asyncio.Task[Any] | None = None
+        self._waiting: set[asyncio.Task[Any]] = set()
         self._gone: asyncio.Future[None] | None = None
         self._end_error: Exception | None = None  # why it ends before its time
 
@@ -126,8 +126,8 @@ class _TurnRun:
         if self._end_error is not None:
             return
         self._end_error = error
-        if self._waiting is not None:
-            self._waiting.cancel()
+        for task in self._waiting:
+            task.cancel()
         for lane in self._lanes:
             if lane.answer is not None:
                 lane.answer.abort(error)
@@ -141,16 +141,25 @@ class _TurnRun:
         if self._end_error is not None:
             waiting.close()
             raise self._end_error
-        task: asyncio.Task[Result] = asyncio.ensure_future(waiting)
-        self._waiting = task
+        # In the present task: each further one would keep a request two turns of the loop longer.
+        task = asyncio.current_task()
+        assert task is not None
+        num_cancels = task.cancelling()
+        self._waiting.add(task)
         try:
-            return await task
+            return await waiting
         except asyncio.CancelledError:
-            if self._end_error is not None:
-                raise self._end_error from None
-            raise
+            error = self._reason_to_end()
+            if error is None or task.cancelling() > num_cancels + 1:
+                raise  # not only because of `end`
+            raise error from None
         finally:
-            self._waiting = None
+            self._waiting.discard(task)
+            if self._reason_to_end() is not None:  # it came while we waited: `end` has cancelled
+                task.uncancel()
+
+    def _reason_to_end(self) -> Exception | None:
+        return self._end_error
 
     # ---- life ----
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.gateway.http_types import HttpError
@@ -137,6 +138,7 @@ class OriginGuard:
         return self._any or origin.lower() in self._origins
 
 
+@lru_cache(maxsize=64)  # clients keep to one
 def parse_authority(authority: str) -> str | None:
     """Return the name of `name[:port]`, normalised, or None when it is no such thing."""
     match = _HOST.fullmatch(authority.strip(" \t"))

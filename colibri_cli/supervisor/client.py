@@ -273,6 +273,8 @@ class EngineClient:
             self._write(self._session.data_to_send())
             for message in messages:
                 self._route(message)
+            # Reading does not wait while something is there: those it was for have their turn.
+            await asyncio.sleep(0)
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None

@@ -181,11 +181,12 @@ class EngineSupervisor:
             EngineNotReady: the engine is stopped, or its return takes longer than the patience.
             ColibriError: why it cannot be started any more.
         """
-        try:
-            async with asyncio.timeout(self._patience_s()), self._changed:
-                await self._changed.wait_for(self._is_settled)
-        except TimeoutError:
-            raise self._not_back() from None
+        if not self._is_settled():
+            try:
+                async with asyncio.timeout(self._patience_s()), self._changed:
+                    await self._changed.wait_for(self._is_settled)
+            except TimeoutError:
+                raise self._not_back() from None
         if self._state is EngineState.READY and self._client is not None:
             return self._client
         if self._failure is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -47,7 +48,8 @@ _BASELINE_MAX_TOKENS: Final = 1024
 _BASELINE_TEMPERATURE: Final = 0.7
 _BASELINE_TOP_P: Final = 0.9
 
-_OPTION_NAMES: Final = frozenset(entry.name for entry in fields(RequestOptions))
+_OPTION_NAMES: Final = tuple(entry.name for entry in fields(RequestOptions))
+_NO_OPTIONS: Final = RequestOptions()
 _OPTION_PROBLEM: Final = re.compile(r"([a-z_]+)(?:\.[a-z_]+)?: (.+)", re.DOTALL)
 _BASELINE_OPTIONS: Final = frozenset({"max_tokens", "temperature", "top_p"})
 _OPTION_WORDS: Final = {
@@ -132,7 +134,8 @@ class RequestStream:
 
     def __init__(self, request_id: int, send: Callable[[Stop | Cancel], None]) -> None:
         self.id = request_id
-        self._events: asyncio.Queue[RequestEvent | Exception] = asyncio.Queue()
+        self._events: deque[RequestEvent | Exception] = deque()
+        self._filled: asyncio.Future[None] | None = None  # while somebody waits for an event
         self._send = send
         self.is_done = False
         self.is_finished = False
@@ -146,7 +149,7 @@ class RequestStream:
         if not self.is_done:
             self.is_done = is_last
             self.is_finished = isinstance(event, Finished)
-            self._events.put_nowait(event)
+            self._add(event)
 
     def stop(self) -> None:
         """Ask for a normal end now; `Finished` follows."""
@@ -162,15 +165,21 @@ class RequestStream:
     def abort(self, error: Exception) -> None:
         """Cancel, and raise `error` where the events are awaited."""
         self.cancel()
-        self._events.put_nowait(error)
+        self._add(error)
 
     def __aiter__(self) -> RequestStream:
         return self
 
     async def __anext__(self) -> RequestEvent:
-        if self.is_done and self._events.empty():
-            raise StopAsyncIteration
-        event = await self._events.get()
+        while not self._events:
+            if self.is_done:
+                raise StopAsyncIteration
+            self._filled = asyncio.get_running_loop().create_future()
+            try:
+                await self._filled
+            finally:
+                self._filled = None
+        event = self._events.popleft()
         if isinstance(event, Exception):
             raise event
         return event
@@ -185,11 +194,14 @@ class RequestStream:
         """Leave the stream; an unfinished request is cancelled."""
         self.cancel()
 
+    def _add(self, event: RequestEvent | Exception) -> None:
+        self._events.append(event)
+        if self._filled is not None and not self._filled.done():
+            self._filled.set_result(None)
+
 
 def _given_options(options: RequestOptions) -> list[str]:
-    defaults = RequestOptions()
-    names = (entry.name for entry in fields(options))
-    return [name for name in names if getattr(options, name) != getattr(defaults, name)]
+    return [n for n in _OPTION_NAMES if getattr(options, n) != getattr(_NO_OPTIONS, n)]
 
 
 def _or_default(value: Number | None, default: Number) -> Number:

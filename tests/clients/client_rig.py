@@ -147,9 +147,9 @@ class Client:
         }
 
     def run(
-        self, *argv: str, cwd: Path | None = None, timeout_s: float = 240
+        self, *argv: str, cwd: Path | None = None, timeout_s: float = 480
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of its programs to the end."""
+        """Run one of its programs to the end; importing alone takes a minute on a busy machine."""
         found = shutil.which(argv[0], path=self.environment["PATH"])
         assert found is not None, argv[0]
         process = subprocess.Popen(

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -281,5 +281,37 @@ def test_memory_stays_bounded_on_endless_error_lines(launch: EngineLaunch) -> No
         async with connected(configured(launch, stderr="x" * 100_000 + "\n" * 500)) as client:
             await collect(client, ask("hi"))
             assert sum(map(len, client.stderr_lines)) < 200_000
+
+    run_async(body)
+
+
+class ReadyProcess:
+    """An engine whose whole output is there at once, farther ahead than one read takes."""
+
+    returncode = 0
+
+    def __init__(self) -> None:
+        self.stdout = asyncio.StreamReader()
+        self.stderr = asyncio.StreamReader()
+        self.stdin = None
+        self.stderr.feed_eof()
+        self.stdout.feed_data(b"\x01\x01READY\x01\x01\nSTAT 0 0 0 0\n")
+
+    async def wait(self) -> int:
+        return self.returncode
+
+
+def test_an_engine_that_is_far_ahead_keeps_nobody_waiting() -> None:
+    async def body() -> None:
+        process = ReadyProcess()
+        client = EngineClient(cast("asyncio.subprocess.Process", process))
+        await client.handshake()
+        async with client.submit(ask("all of it")) as stream:
+            process.stdout.feed_data(b"ACCEPT 1 3\n" + b"DATA 1 2\nab\n" * 30_000)
+            process.stdout.feed_data(b"DONE 1 STAT 30000 1 0 0 3 0\n")
+            process.stdout.feed_eof()
+            assert isinstance(await anext(stream), Accepted)
+            assert not stream.is_done, "everything was read before anybody had a turn"
+            assert len(text_of([event async for event in stream])) == 60_000
 
     run_async(body)

@@ -7,6 +7,7 @@ joins them with a running turn. Everything here is pure: bodies in, bytes out.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections import Counter
 from dataclasses import dataclass, field
@@ -238,7 +239,12 @@ def parse_object(
     try:
         text = body if isinstance(body, str) else body.decode()
         members = None if may_repeat else _members
-        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=members)
+        value = json.loads(
+            text,
+            parse_float=_number,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=members,
+        )
     except RecursionError:
         raise _too_deep(what) from None
     except ValueError as exc:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
@@ -315,6 +321,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(word: str) -> float:
     raise ValueError(f"{word} is no JSON number")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):  # it could be written down nowhere
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
 
 
 def _reason(error: ValueError) -> str:

@@ -33,6 +33,8 @@ def nested(depth: int) -> bytes:
         b"null",
         b'{"a":NaN}',
         b'{"a":-Infinity}',
+        b'{"a":1e999}',  # valid JSON, but could be handed on to nobody
+        b'{"a":[-1.5e400]}',
         b'{"a":"\xff"}',
         b'{"a":"\xed\xa0\x80"}',  # a surrogate as raw bytes
         '{"a":1}'.encode("utf-16"),
@@ -69,7 +71,7 @@ def test_a_number_that_is_too_long_is_told_in_our_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b' {"a": "\\ud83d\\ude00"} ', nested(MAX_JSON_DEPTH), b'{"a":1e999}']
+    "body", [b"{}", b' {"a": "\\ud83d\\ude00"} ', nested(MAX_JSON_DEPTH), b'{"a":1e308}']
 )
 def test_objects_are_taken(body: bytes) -> None:
     assert parse_object(body) == json.loads(body)
