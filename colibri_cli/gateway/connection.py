@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from colibri_cli.gateway.access_log import AccessRecord
 from colibri_cli.gateway.byte_stream import READ_AHEAD, EndOfInput, ReadTimeout
+from colibri_cli.gateway.chunked import ChunkDecoder
 from colibri_cli.gateway.http1 import CONTINUE, Exchange, HeadScanner, RequestHead
 from colibri_cli.gateway.http_types import HttpError, Request, Response, StreamingResponse
 from colibri_cli.gateway.problems import internal_error
@@ -154,7 +155,7 @@ class Connection:
             return await self._answer_early(turn, screened)
         turn.key_name = screened.key_name
         try:
-            body = await self._read_body(turn.exchange, turn.head)
+            body = await self._read_body(turn.head)
         except ReadTimeout:
             late = HttpError(408, f"the body was not complete after {self._limits.body_s:g} s")
             return await self._refuse(turn, late, must_close=True)
@@ -218,7 +219,7 @@ class Connection:
                 message = f"the request head was not complete after {self._limits.head_s:g} s"
                 raise HttpError(408, message) from None
 
-    async def _read_body(self, exchange: Exchange, head: RequestHead) -> bytes:
+    async def _read_body(self, head: RequestHead) -> bytes:
         """Wait for the body.
 
         Raises:
@@ -233,25 +234,27 @@ class Connection:
         if head.expects_continue and not stream.buffer:
             stream.write(CONTINUE)
         if head.is_chunked:
-            return await self._read_chunks(exchange)
+            return await self._read_chunks()
         while len(stream.buffer) < length:
             await stream.wait_for_input(length)
         return stream.consume(length)
 
-    async def _read_chunks(self, exchange: Exchange) -> bytes:
-        stream, pieces, size = self._stream, [], 0
-        while not exchange.is_body_complete:
+    async def _read_chunks(self) -> bytes:
+        stream, chunks = self._stream, ChunkDecoder()
+        pieces: list[bytes] = []
+        size = 0
+        while not chunks.is_complete:
             if not stream.buffer:
                 await stream.wait_for_input()
-            piece = exchange.decode_chunks(stream.consume(_BODY_SLICE))
+            piece = chunks.feed(stream.consume(_BODY_SLICE))
             size += len(piece)
-            if size > self._limits.max_body_bytes:
+            if size + chunks.num_due > self._limits.max_body_bytes:
                 raise too_large(self._limits.max_body_bytes)
             pieces.append(piece)
             self._hold(len(piece))
             if stream.buffer:
                 await asyncio.sleep(0)
-        stream.push_back(exchange.leftover)
+        stream.push_back(chunks.leftover)
         return b"".join(pieces)
 
     async def _skip_body(self, num_bytes: int) -> None:

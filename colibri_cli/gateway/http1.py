@@ -1,4 +1,4 @@
-"""HTTP/1.x without I/O: request heads and chunked bodies to values, response heads to bytes.
+"""HTTP/1.x without I/O: request heads to values, response heads to bytes.
 
 h11 judges the grammar and keeps the state of one exchange: a request and its answer. A new exchange
 starts from nothing but the bytes behind the last one, so that nothing of a request can leak into
@@ -30,9 +30,6 @@ _LENGTHS: Final = re.compile(rb"\r\ncontent-length:([^\r]*)")
 _CODINGS: Final = re.compile(rb"\r\ntransfer-encoding:([^\r]*)")
 _CHUNKED_FIELD: Final = b"\r\nTransfer-Encoding: chunked\r\n"  # as h11 writes it
 _DIGITS: Final = re.compile(rb"[0-9]{1,19}")  # 19: what fits into 64 bits
-# Sizes and line ends of chunks beyond the payload itself: one byte per chunk costs far more time
-# than it carries.
-_MAX_CHUNK_OVERHEAD: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +116,11 @@ class Exchange:
     """One request and its answer.
 
     Attributes:
-        is_body_complete: The last chunk and the trailer were read.
-        leftover: What followed them.
         is_answer_chunked: The body of the answer is to be sent in chunks.
     """
 
     def __init__(self) -> None:
-        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_CHUNK_OVERHEAD)
-        self._overhead = 0
-        self._tail = b""
-        self.is_body_complete = False
-        self.leftover = b""
+        self._h11 = h11.Connection(h11.SERVER)
         self.is_answer_chunked = False
 
     def read_head(self, raw: bytes, max_headers: int) -> RequestHead:
@@ -177,32 +168,6 @@ class Exchange:
             expects_continue=_expects_continue(headers, is_http10=is_http10),
             is_kept=not is_http10 and "close" not in tokens,
         )
-
-    def decode_chunks(self, data: bytes) -> bytes:
-        """Return the payload of the next bytes of a chunked body.
-
-        Raises:
-            HttpError: malformed chunks, or chunks so small that they are mostly overhead.
-        """
-        pieces: list[bytes] = []
-        self._h11.receive_data(data)
-        self._tail = self._tail[-4:] + data
-        try:
-            while isinstance(event := self._h11.next_event(), h11.Data):
-                pieces.append(event.data)
-        except h11.RemoteProtocolError:
-            raise bad_request("the chunked body is malformed") from None
-        payload = b"".join(pieces)
-        self._overhead += len(data) - len(payload)
-        if isinstance(event, h11.EndOfMessage):
-            self.is_body_complete = True
-            self.leftover = self._h11.trailing_data[0]
-            # h11 also takes a bare line feed for the end, where others go on reading
-            if not self._tail[: len(self._tail) - len(self.leftover)].endswith(_END_OF_HEAD):
-                raise bad_request("the chunked body does not end with an empty line")
-        elif self._overhead > _MAX_CHUNK_OVERHEAD:
-            raise bad_request("the chunks of the body are too small for its size")
-        return payload
 
     def encode_head(
         self, status: int, headers: Iterable[tuple[str, str]], *, is_closing: bool

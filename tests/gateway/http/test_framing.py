@@ -115,6 +115,11 @@ BAD_CHUNKS = {
     "line feeds in place of line ends": b"5\nhello\n0\n\n",
     "a chunk that ends in other bytes": b"5\r\nhelloXX0\r\n\r\n",
     "an end by a bare line feed": b"5\r\nhello\r\n0\r\n\n" + HIDDEN,
+    "an extension with a bare carriage return": b"5;x=y\r\r\nhello\r\n0\r\n\r\n" + HIDDEN,
+    "an extension with a NUL": b"5;x=\0\r\nhello\r\n0\r\n\r\n",
+    "an end after a bare carriage return": b"5\r\nhello\r\n0\r\r\n\r\n" + HIDDEN,
+    "a trailer with a bare carriage return": b"5\r\nhello\r\n0\r\nA: b\r\r\n\r\n" + HIDDEN,
+    "a trailer over several lines": b"5\r\nhello\r\n0\r\nA: b\r\n c\r\n\r\n",
     "a trailer that is no header": b"5\r\nhello\r\n0\r\nnonsense\r\n\r\n",
 }
 

@@ -65,10 +65,11 @@ def test_an_upload_in_full_flight_still_gets_to_read_its_413() -> None:
         assert client.read_answer().status == 413
 
 
-def test_a_chunked_body_above_the_limit_is_413() -> None:
+@pytest.mark.parametrize("sent", [b"400\r\n" + b"x" * 1024 + b"\r\n", b"FFFFFFFFFFFFFFFF\r\nx"])
+def test_a_chunked_body_above_the_limit_is_413(sent: bytes) -> None:
     with RunningServer(with_limits(max_body_bytes=1000)) as server, server.connect() as client:
         head = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-        client.send(head + b"400\r\n" + b"x" * 1024 + b"\r\n")
+        client.send(head + sent)
         answer = client.read_answer()
         assert (answer.status, answer.closes) == (413, True)
         assert client.read_to_end() == b""
