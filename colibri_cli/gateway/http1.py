@@ -1,9 +1,9 @@
 """HTTP/1.x without I/O: request heads to values, response heads to bytes.
 
-h11 judges the grammar and keeps the state of one exchange: a request and its answer. A new exchange
-starts from nothing but the bytes behind the last one, so that nothing of a request can leak into
-the next. What h11 takes kindly (repeated lengths, folded lines, bare line feeds) is refused here
-before h11 sees it: whatever two parsers may read differently is an error. Source: RFC 9112.
+h11 judges the grammar of request heads. A new exchange, a request and its answer, starts from
+nothing but the bytes behind the last one, so that nothing of a request can leak into the next. What
+h11 takes kindly (repeated lengths, folded lines, bare line feeds) is refused here before h11 sees
+it: whatever two parsers may read differently is an error. Source: RFC 9112.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 # No trimming in the expression: it would take quadratic time on long runs of spaces.
 _LENGTHS: Final = re.compile(rb"\r\ncontent-length:([^\r]*)")
 _CODINGS: Final = re.compile(rb"\r\ntransfer-encoding:([^\r]*)")
-_CHUNKED_FIELD: Final = b"\r\nTransfer-Encoding: chunked\r\n"  # as h11 writes it
+# What may be sent; names and values are our own, but some values quote a request.
+_FIELDS: Final = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: (?:[!-~](?:[\t -~]*[!-~])?)?\r\n)*")
+_CHUNKED_FIELD: Final = b"Transfer-Encoding: chunked\r\n"
+_CLOSE_FIELD: Final = b"Connection: close\r\n"
+_BODILESS: Final = frozenset({204, 304})
 _DIGITS: Final = re.compile(rb"[0-9]{1,19}")  # 19: what fits into 64 bits
 
 
@@ -121,6 +125,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._h11 = h11.Connection(h11.SERVER)
+        self._knows_chunks = False  # before its version is known
         self.is_answer_chunked = False
 
     def read_head(self, raw: bytes, max_headers: int) -> RequestHead:
@@ -154,6 +159,7 @@ class Exchange:
         is_http10 = request.http_version == b"1.0"
         if is_chunked and is_http10:
             raise bad_request("HTTP/1.0 knows no Transfer-Encoding")
+        self._knows_chunks = not is_http10
         headers = _join(request.headers)
         if not is_http10 and not headers.get("host"):
             raise bad_request("the Host header is missing")
@@ -179,14 +185,21 @@ class Exchange:
         Raises:
             ValueError: a header cannot be sent as it is.
         """
-        items = [*headers, ("Connection", "close")] if is_closing else list(headers)
-        try:
-            response = h11.Response(status_code=status, headers=items, reason=_reason_of(status))
-            data = self._h11.send(response)
-        except (h11.LocalProtocolError, UnicodeEncodeError) as exc:
-            raise ValueError("a response header cannot be sent as it is") from exc
-        self.is_answer_chunked = _CHUNKED_FIELD in data
-        return data
+        lines = [f"{name}: {value}\r\n" for name, value in headers]
+        fields = "".join(lines).encode("ascii")
+        # by the number of lines: none may hide in the value of another
+        if fields.count(b"\n") != len(lines) or not _FIELDS.fullmatch(fields):
+            raise ValueError("a response header cannot be sent as it is")
+        if status not in _BODILESS and b"content-length:" not in fields.lower():
+            self.is_answer_chunked = self._knows_chunks
+            is_closing = is_closing or not self._knows_chunks
+        return b"HTTP/1.1 %d %b\r\n%b%b%b\r\n" % (
+            status,
+            _reason_of(status).encode(),
+            fields,
+            _CHUNKED_FIELD if self.is_answer_chunked else b"",
+            _CLOSE_FIELD if is_closing else b"",
+        )
 
 
 def encode_chunk(payload: bytes) -> bytes:
