@@ -1,14 +1,15 @@
-"""Prompts become token ids, and grammars automata, in a thread beside the running steps.
+"""Prompts become token ids, and grammars automata, in threads beside the running steps.
 
 A long text takes the tokenizer a while, a large schema its compiler; replies that are being decoded
-must not wait for that. Both work without the GIL. Order is kept.
+must not wait for that. Both work without the GIL. Order is kept, but what has no grammar does not
+wait for grammars before it: some take their compiler ten seconds.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,7 +60,7 @@ class Compiler(Protocol):
 
 
 class Intake:
-    """Encodes what it is given, one after the other.
+    """Encodes what it is given, one after the other, and likewise makes its grammars.
 
     Args:
         encoder: The tokenizer.
@@ -72,7 +73,9 @@ class Intake:
         self._compiler = compiler
         self._inbox = inbox
         self._waiting: SimpleQueue[tuple[SubmitExtended | Count, bytes | None]] = SimpleQueue()
+        self._without_grammar: SimpleQueue[tuple[Encoded, bytes | None]] = SimpleQueue()
         threading.Thread(target=self._run, name="coli intake", daemon=True).start()
+        threading.Thread(target=self._run_compiler, name="coli grammars", daemon=True).start()
 
     def put(self, message: SubmitExtended | Count, guide: bytes | None = None) -> None:
         """Take a message whose segments are to be encoded, and a grammar to draft with."""
@@ -80,22 +83,38 @@ class Intake:
 
     def _run(self) -> None:
         while True:
-            self._inbox.put(self._encode(*self._waiting.get()))
+            message, guide = self._waiting.get()
+            encoded = self._encode(message)
+            has_grammar = guide is not None or _grammar_of(message) is not None
+            if has_grammar and encoded.error is None:
+                self._without_grammar.put((encoded, guide))
+            else:
+                self._inbox.put(encoded)
 
-    def _encode(self, message: SubmitExtended | Count, guide: bytes | None) -> Encoded:
+    def _run_compiler(self) -> None:
+        while True:
+            self._inbox.put(self._with_grammar(*self._without_grammar.get()))
+
+    def _encode(self, message: SubmitExtended | Count) -> Encoded:
         try:
-            ids = np.array(self._encoder.encode(message.segments), np.int32)
+            return Encoded(message, np.array(self._encoder.encode(message.segments), np.int32))
         except Exception as exc:  # whatever it is, it is the fault of one prompt
             logger.exception("the prompt of request %d cannot be encoded", message.id)
             detail = f"the prompt cannot be encoded: {exc}"
             return Encoded(
                 message, np.empty(0, np.int32), RequestRefused(ErrorCode.BAD_REQUEST, detail)
             )
-        grammar = message.options.grammar if isinstance(message, SubmitExtended) else None
+
+    def _with_grammar(self, encoded: Encoded, guide: bytes | None) -> Encoded:
+        grammar = _grammar_of(encoded.message)
         if grammar is None:
             found = None if guide is None else compile_guide(self._compiler, guide)
-            return Encoded(message, ids, guide=found)
+            return replace(encoded, guide=found)
         try:
-            return Encoded(message, ids, constraint=self._compiler.compile(grammar))
+            return replace(encoded, constraint=self._compiler.compile(grammar))
         except BadOption as exc:
-            return Encoded(message, ids, exc)
+            return replace(encoded, error=exc)
+
+
+def _grammar_of(message: SubmitExtended | Count) -> Grammar | None:
+    return message.options.grammar if isinstance(message, SubmitExtended) else None
