@@ -103,7 +103,7 @@ def serve(
     options: ServeOptions,
     command: str,
     *,
-    dashboard: Path | None,
+    dashboard: Callable[[], Path | None],
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until the end.
@@ -111,7 +111,7 @@ def serve(
     Args:
         options: Those of the command.
         command: Its name, also of its table in the configuration file.
-        dashboard: Folder of the built page.
+        dashboard: Returns the folder of the built page; called once nothing else is wrong.
         on_ready: Called with the server's URL when the model is loaded.
     """
     settings = prepare(options, command)
@@ -120,7 +120,7 @@ def serve(
     _configure_access_log(settings, has_panel=has_panel)
     from colibri_cli.runtime import run_async
 
-    serving = _serving(options, settings, dashboard, on_ready, has_panel=has_panel)
+    serving = _serving(options, settings, dashboard(), on_ready, has_panel=has_panel)
     run_async(serving)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -223,8 +223,10 @@ def _variables_for(options: OutputOptions) -> Mapping[str, str]:
     """
     if isinstance(options, EngineOptions):
         return os.environ
-    unused = {name for key, row in SETTINGS.items() if key not in _ALWAYS_READ for name in row.env}
-    return {name: value for name, value in os.environ.items() if name not in unused}
+    used = {*_ALWAYS_READ, *(entry.name for entry in fields(options))}
+    read = {name for key, row in SETTINGS.items() if key in used for name in row.env}
+    unread = {name for row in SETTINGS.values() for name in row.env} - read
+    return {name: value for name, value in os.environ.items() if name not in unread}
 
 
 def config_path(given: str | None = None) -> Path | None:

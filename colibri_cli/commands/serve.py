@@ -8,4 +8,4 @@ from colibri_cli.web_bundle import find_bundle
 @takes(ServeOptions)
 def command(options: ServeOptions) -> None:
     """Serve a model over the OpenAI and Anthropic APIs."""
-    serve(options, "serve", dashboard=find_bundle())
+    serve(options, "serve", dashboard=find_bundle)

@@ -47,8 +47,7 @@ def command(options: WebOptions) -> None:
         # A browser may keep its starter waiting until it is closed.
         threading.Thread(target=_open, args=(url, say), daemon=True).start()
 
-    bundle = ready_bundle(say)
-    serve(options, "web", dashboard=bundle, on_ready=on_ready)
+    serve(options, "web", dashboard=lambda: ready_bundle(say), on_ready=on_ready)
 
 
 def _open(url: str, say: Callable[[str], None]) -> None:

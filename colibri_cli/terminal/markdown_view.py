@@ -38,7 +38,10 @@ class MarkdownView(LineView):
         """Return a block at this width; a block of nothing has no lines."""
         if (fence := block.fence) is not None:
             return self.code_lines(fence.content, language_of(fence), is_open=False)
-        return self.rendered(_Blocks(_readable(block.tokens), block.number), width)
+        lines = self.rendered(_Blocks(_readable(block.tokens), block.number), width)
+        if not lines and block.tokens and (mark := block.tokens[0].markup):
+            return [self.line(Text(mark))]  # a heading or a quotation of nothing
+        return lines
 
     def code_lines(
         self, code: str, language: str, *, is_open: bool, num_known: int = 0
@@ -157,7 +160,8 @@ class _Item(markdown.ListItem):
         self, mark: str, style: str, console: Console, options: ConsoleOptions
     ) -> RenderResult:
         inner = options.update(width=max(options.max_width - len(mark), 1))
-        lines = console.render_lines(self.elements, inner, pad=False)
+        # An answer such as "4." is an item without a text, and must not become nothing.
+        lines = console.render_lines(self.elements, inner, pad=False) or [[]]
         first = Segment(mark, console.get_style(style, default="none"))
         for index, line in enumerate(lines):
             yield first if index == 0 else Segment(" " * len(mark), Style.null())

@@ -16,6 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from colibri_cli.terminal.durations import duration
 from colibri_cli.terminal.expert_heat import ExpertGrid, HitTimes, expert_heat
 from colibri_cli.terminal.scheduler import scheduler_foot, scheduler_table
 from colibri_cli.terminal.tier_bar import tier_bar
@@ -158,7 +159,7 @@ def _header(health: Mapping[str, Any], url: str) -> Text:
     text = Text()
     text.append(f"coli {health.get('version', '')} ")
     text.append(status, style=_STATES.get(status, "red"))
-    text.append(f" · {health.get('model', '')} · {url} · up {health.get('uptime_s', 0)} s")
+    text.append(f" · {health.get('model', '')} · {url} · up {duration(health.get('uptime_s', 0))}")
     if hardware := health.get("hwinfo"):
         text.append(f"\n{hardware['cpu']} · {hardware['cores']} cores", style="bright_black")
         text.append(f" · {hardware['ram_total_gb']:.0f} GB RAM", style="bright_black")

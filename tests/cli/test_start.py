@@ -128,6 +128,16 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert len(done.stderr.splitlines()) <= 2
 
 
+@pytest.mark.parametrize("wrong", [("--port", "99999"), ("--kv-slots", "99"), ()])
+def test_web_refuses_what_is_wrong_before_it_builds_a_dashboard(
+    coli: CommandLine, wrong: tuple[str, ...]
+) -> None:
+    done = coli.run("web", "--no-browser", *wrong)
+    assert (done.returncode, done.stdout) == (2 if wrong else 3, "")
+    assert "dashboard" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
 def test_without_a_model_the_option_and_the_variable_are_named(coli: CommandLine) -> None:
     done = coli.run("run", "hi")
     assert (done.returncode, done.stdout) == (3, "")

@@ -202,3 +202,11 @@ def test_what_cannot_be_mapped_is_refused_in_one_line(
     assert (done.returncode, "a-1.run.json is no run" in done.stderr) == (2, True)
     done = coli.run("serve", "--model", str(dense), "--atlas", "nothing.json", "--port", "0")
     assert (done.returncode, "no file nothing.json" in done.stderr) == (2, True)
+
+
+def test_the_model_may_be_named_by_the_variable(coli: CommandLine, tmp_path: Path) -> None:
+    model = write_hf(tmp_path / "tiny", "glm4_moe").path
+    coli.variables["COLI_MODEL"] = str(model)
+    for command in ("analyze", "validate"):
+        done = coli.run("atlas", command)
+        assert (done.returncode, "coli atlas sweep" in done.stderr) == (2, True), done.stderr

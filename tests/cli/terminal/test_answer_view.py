@@ -246,6 +246,21 @@ def test_markers_that_are_not_complete_are_not_shown(source: str, presented: str
     assert presentable(source) == presented
 
 
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("4.", ["4."]),
+        ("120. ", ["120."]),
+        ("1. one\n2.\n3. three", ["1. one", "2.", "3. three"]),
+        ("-", ["•"]),
+        ("#", ["#"]),
+        (">", [">"]),
+    ],
+)
+def test_a_block_without_a_text_is_shown_and_not_lost(source: str, lines: list[str]) -> None:
+    assert shown([source]) == shown(list(source)) == lines
+
+
 def test_codes_that_steer_the_terminal_are_left_out() -> None:
     lines = shown(["a\x1b[31mb\x07\x9b2J `\x1b]0;t\x07`\n\n```\n\x1b[H\r\x08\n```"])
     assert not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 for line in lines for c in line)
