@@ -44,6 +44,7 @@ _CLIENT_CODES: Final = {
     "message_too_large": None,
     "capability_missing": "unsupported_parameter",
     "context_length_exceeded": "context_length_exceeded",
+    "empty_prompt": None,
     "expert_read_failed": "engine_error",  # names a file of the model, and no directory
     "model_not_found": "model_not_found",
     "overloaded": "overloaded",

@@ -162,6 +162,19 @@ def test_what_the_engine_says_about_the_context(tmp_path: Path, detail: str) -> 
     run_async(body)
 
 
+def test_a_prompt_without_tokens_is_the_clients_fault(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(launch_of(tmp_path)) as gateway:
+            for stream in (False, True):
+                response = await gateway.chat("[[error EMPTY_PROMPT]]", stream=stream)
+                assert response.status_code == 400
+                error = response.json()["error"]
+                assert error["type"] == "invalid_request_error"
+                assert "prompt is empty" in error["message"]
+
+    run_async(body)
+
+
 def test_characters_cut_over_tokens(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(launch_of(tmp_path), max_tokens=64) as gateway:
