@@ -2,7 +2,7 @@
 # Each sets up .venv, builds what changed and fetches what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-slow bench web wheel clean
+.PHONY: help chat test test-slow bench web wheel sbom audit clean
 
 help:
 	@echo "make chat       set up, fetch the demo model, chat (ARGS=\"--model smollm2\" for options)"
@@ -10,7 +10,9 @@ help:
 	@echo "make test-slow  the tests that take minutes or need other programs"
 	@echo "make bench      prefill and decode speed of a model (ARGS=\"--model smollm2\")"
 	@echo "make web        build the dashboard"
-	@echo "make wheel      build dist/colibri_cli-*.whl"
+	@echo "make wheel      build dist/colibri_cli-*.whl and the source archive"
+	@echo "make sbom       list what an installation consists of, with licences"
+	@echo "make audit      look for known weaknesses in it"
 	@echo "make clean      remove .venv and everything that was built"
 
 chat:
@@ -35,8 +37,15 @@ web:
 wheel:
 	@scripts/setup venv
 	@scripts/web build || echo "coli: the wheel is built without the dashboard" >&2
-	@.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-	@ls dist/*.whl
+	@scripts/dist
+
+sbom:
+	@scripts/setup run
+	@scripts/dist sbom
+
+audit:
+	@scripts/setup run
+	@scripts/audit
 
 clean:
 	rm -rf .venv build dist web/dist web/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,6 +8,7 @@ verbosity turns on: they hold what people said.
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -93,6 +94,8 @@ def add_log_file(path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    # With `--debug` it holds what users wrote and were answered.
+    os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(_FORMAT, "%Y-%m-%d %H:%M:%S"))
     logging.getLogger("colibri_cli").addHandler(handler)

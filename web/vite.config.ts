@@ -1,6 +1,7 @@
 import react from '@vitejs/plugin-react';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { licenses } from './tools/licenses.ts';
 import { precompress } from './tools/precompress.ts';
 
 // What `npm run dev` passes on to a running `coli serve`.
@@ -8,7 +9,7 @@ const SERVER = process.env.COLI_SERVER ?? 'http://127.0.0.1:8000';
 const SERVER_PATHS = ['/v1', '/health', '/profile', '/experts', '/events', '/openapi.json'];
 
 export default defineConfig({
-  plugins: [react(), precompress()],
+  plugins: [react(), licenses(), precompress()],
   resolve: { alias: { '@': fileURLToPath(new URL('./src', import.meta.url)) } },
   server: {
     port: 5173,

@@ -1,9 +1,9 @@
 """The jinja2 environment chat templates run in: sandboxed, bounded, and shaped as they expect.
 
 A template comes from a downloaded checkpoint, so it is untrusted code. It gets no attribute access
-to Python internals (jinja2's sandbox), no huge products or powers, and a bound on its output. The
-names it may use (`raise_exception`, `strftime_now`, `tojson`, `{% generation %}`, loop controls)
-are those of https://huggingface.co/docs/transformers/chat_templating.
+to Python internals (jinja2's sandbox), and time, memory (`template_bounds`) and output are bounded.
+The names it may use (`raise_exception`, `strftime_now`, `tojson`, `{% generation %}`, loop
+controls) are those of https://huggingface.co/docs/transformers/chat_templating.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from colibri_cli.chat_formats.template_bounds import BoundedEnvironment
 from colibri_cli.errors import ChatFormatError
 from colibri_protocol.limits import MAX_PROMPT_BYTES
 
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
     from jinja2.parser import Parser
-    from jinja2.runtime import Context
 
 MAX_TEMPLATE_CHARACTERS: Final = 1024 * 1024
-_MAX_PRODUCT: Final = 1024 * 1024  # longest text or list a `*` may build, largest exponent result
 
 
 class _GenerationBlock(Extension):
@@ -39,21 +37,6 @@ class _GenerationBlock(Extension):
     def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class _TemplateSandbox(ImmutableSandboxedEnvironment):
-    """jinja2's sandbox with bounded arithmetic."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-        if operator == "*" and not _is_small_product(left, right):
-            raise SecurityError("the template builds too long a text")
-        if operator == "**" and not (_is_number(left, 1e6) and _is_number(right, 64)):
-            raise SecurityError("the template computes too large a power")
-        if operator == "%" and isinstance(left, str):
-            raise SecurityError("the template uses %-formatting, which is not allowed")
-        return super().call_binop(context, operator, left, right)
 
 
 def compile_template(source: str) -> Template:
@@ -86,6 +69,9 @@ def run_template(template: Template, variables: Mapping[str, Any]) -> str:
     """
     pieces: list[str] = []
     length = 0
+    environment = template.environment
+    assert isinstance(environment, BoundedEnvironment)
+    environment.begin()
     try:
         for piece in template.generate(**variables):
             length += len(piece)
@@ -98,18 +84,20 @@ def run_template(template: Template, variables: Mapping[str, Any]) -> str:
         raise ChatFormatError(f"the model's chat template refuses this: {error}") from error
     except RecursionError as error:
         raise ChatFormatError("the model's chat template never ends") from error
+    except MemoryError as error:
+        raise ChatFormatError("the model's chat template needs too much memory") from error
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise ChatFormatError(f"the model's chat template failed: {error}") from error
     return "".join(pieces)
 
 
-def _environment() -> _TemplateSandbox:
-    environment = _TemplateSandbox(
+def _environment() -> BoundedEnvironment:
+    environment = BoundedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationBlock, loopcontrols],
     )
-    environment.filters["tojson"] = _to_json
+    environment.set_filter("tojson", _to_json)
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
@@ -137,17 +125,3 @@ def _raise_exception(message: object) -> NoReturn:
 
 def _strftime_now(pattern: str) -> str:
     return datetime.now().astimezone().strftime(pattern)
-
-
-def _is_number(value: object, limit: float) -> bool:
-    return isinstance(value, int | float) and abs(value) <= limit
-
-
-def _is_small_product(left: Any, right: Any) -> bool:  # noqa: ANN401
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        return True
-    sequence, factor = (right, left) if isinstance(left, int) else (left, right)
-    try:
-        return isinstance(factor, int) and len(sequence) * factor <= _MAX_PRODUCT
-    except TypeError:
-        return True  # not a sequence: Python itself says what is wrong

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Counts = npt.NDArray[np.int64]
 
+_MODE: Final = 0o644  # others may learn from it, whatever the umask, but not write it
+
 logger = logging.getLogger(__name__)
 
 USAGE_NAME: Final = ".coli_usage"
@@ -106,7 +108,7 @@ class UsageFile:
         try:
             with self._locked():
                 total = self._joined(self.read(), new)
-                write_whole(self.path, self._encode(total))
+                write_whole(self.path, self._encode(total), mode=_MODE)
         except (OSError, CheckpointError) as exc:
             self._is_off = True
             hint = exc.hint if isinstance(exc, CheckpointError) else _WRITABLE

@@ -10,11 +10,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Put a file in place of any earlier one; a crash leaves the earlier or the new one."""
+def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Put a file in place of any earlier one; a crash leaves the earlier or the new one.
+
+    Args:
+        path: The file.
+        data: All it will hold.
+        mode: Its permissions, less the umask.
+    """
     temporary = path.with_name(f".{path.name}.partial")
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
