@@ -95,9 +95,9 @@ def texts_of(tree: ast.Module, codes: dict[str, str]) -> list[ErrorText]:
     """Return the texts of one module."""
     known = dict(codes)
     for node in ast.walk(tree):  # functions that return an error, as `raise refusal("…")` uses them
-        if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name):
-            if node.returns.id in codes:
-                known[node.name] = codes[node.returns.id]
+        returns = node.returns if isinstance(node, ast.FunctionDef) else None
+        if isinstance(returns, ast.Name) and returns.id in codes:
+            known[node.name] = codes[returns.id]
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name in codes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from tests.repo.tree import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from error_texts import cell, texts  # noqa: E402
+ERROR_TEXTS = importlib.import_module("error_texts")
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
@@ -32,11 +33,11 @@ def test_the_errors_that_are_met_first_are_found() -> None:
 
     errors = [ModelNotGiven(), ContextLengthExceeded(9, 5), KernelUnavailable("x")]
     for error in errors:
-        assert cell(error.hint or "") in ERRORS
+        assert ERROR_TEXTS.cell(error.hint or "") in ERRORS
         assert error.code in ERRORS
 
 
 def test_there_are_hundreds_and_each_has_words() -> None:
-    found = texts()
+    found = ERROR_TEXTS.texts()
     assert len(found) > 500
-    assert all(cell(text.message) in ERRORS for text in found)
+    assert all(ERROR_TEXTS.cell(text.message) in ERRORS for text in found)
