@@ -78,7 +78,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def joined(self, *parts: object) -> str:
         """Return what `~` gives."""
-        return _sized("".join(str(_written(part)) for part in parts))
+        text: str = _sized("".join(str(_written(part)) for part in parts))
+        return text
 
     def call(self, context: Context, obj: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         """Call something for a template, within bounds."""
