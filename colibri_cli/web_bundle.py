@@ -53,7 +53,7 @@ def _build(script: Path, say: Callable[[str], None]) -> None:
         if not has_bundle:
             raise UsageError(
                 "the dashboard is not built, and npm, which builds it, is not installed",
-                hint="install Node.js 20 or newer with npm, or use `coli serve`",
+                hint="install Node.js 20.19 or newer with npm, or use `coli serve`",
             )
         return
     if not has_bundle:

@@ -1,6 +1,6 @@
 // The frame around every page: navigation at the left, the page, the runtime at the right. On narrow
 // screens both sides are drawers and the pages are a bar at the bottom.
-import { useState, type ReactNode } from 'react';
+import { lazy, Suspense, useState, type ReactNode } from 'react';
 import { useTranslation } from 'react-i18next';
 import { useLocation } from 'react-router';
 import { Drawer } from '@/components/drawer';
@@ -14,6 +14,8 @@ import { TopBar } from './top-bar';
 import { useShell } from './shell-store';
 import { Shortcuts } from './shortcuts';
 
+const MiniBrain = lazy(() => import('@/features/brain/components/mini-brain'));
+
 export function Shell({ children }: { children: ReactNode }) {
   const { t } = useTranslation(['common', 'runtime']);
   const { isSidebarOpen, isRuntimeOpen, toggleRuntime } = useShell();
@@ -23,6 +25,12 @@ export function Shell({ children }: { children: ReactNode }) {
   const isWide = useMedia('(min-width: 1180px)');
   const { pathname } = useLocation();
   const hasPanel = isWide && isRuntimeOpen;
+  const isBrain = pathname.startsWith('/brain');
+  const mini = !isNarrow && !isBrain && (
+    <Suspense>
+      <MiniBrain />
+    </Suspense>
+  );
 
   return (
     <div className={styles.shell}>
@@ -48,7 +56,7 @@ export function Shell({ children }: { children: ReactNode }) {
       </div>
       {hasPanel && (
         <div className={styles.panel}>
-          <RuntimePanel />
+          <RuntimePanel>{mini}</RuntimePanel>
         </div>
       )}
       <Drawer
@@ -65,7 +73,7 @@ export function Shell({ children }: { children: ReactNode }) {
         label={t('runtime:title')}
         onClose={() => setIsPanelOpen(false)}
       >
-        <RuntimePanel />
+        <RuntimePanel>{mini}</RuntimePanel>
       </Drawer>
       <Shortcuts />
     </div>

@@ -1,5 +1,5 @@
-import { render, screen } from '@testing-library/react';
-import { describe, expect, it } from 'vitest';
+import { render, screen, waitFor } from '@testing-library/react';
+import { describe, expect, it, vi } from 'vitest';
 import Markdown from './markdown';
 
 describe('Markdown', () => {
@@ -49,6 +49,21 @@ describe('Markdown', () => {
     render(<Markdown text={'2 * 3 ** 4\n\n```js\nlet x'} />);
     expect(screen.getByRole('figure')).toHaveTextContent('let x');
     expect(screen.getByText('2 * 3 ** 4')).toBeInTheDocument();
+  });
+
+  it('sets formulas, and leaves prices as they are', async () => {
+    const { container } = render(
+      <Markdown text={'From $5 to $10, as $x^2$ tells:\n\n$$\\frac{a}{b}$$\n\n\\[y\\]'} />,
+    );
+    await waitFor(() => expect(container.querySelectorAll('.katex')).toHaveLength(3));
+    expect(container.querySelectorAll('.katex-display')).toHaveLength(2);
+    expect(container.querySelector('p')).toHaveTextContent('From $5 to $10');
+  });
+
+  it('shows a formula that is none, or not yet, as it was written', async () => {
+    render(<Markdown text={'see $\\frac{a$ here'} />);
+    await vi.dynamicImportSettled();
+    expect(screen.getByText('\\frac{a')).toBeInTheDocument();
   });
 
   it('colours code without losing a character', async () => {

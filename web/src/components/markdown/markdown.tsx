@@ -1,20 +1,25 @@
 // Markdown of a model. Nothing in it becomes markup of the page: HTML is shown as text, links lead
 // only to http, https and mail, images of other hosts are links.
+import type { Element } from 'hast';
 import { memo, type ComponentProps, type ReactNode } from 'react';
 import ReactMarkdown, { type Components, type ExtraProps } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
+import remarkMath from 'remark-math';
 import { CodeBlock } from './code-block';
+import { Formula } from './formula';
+import { hasMath, markMath } from './mark-math';
 import { splitBlocks } from './split-blocks';
 import styles from './markdown.module.css';
 
 const PLUGINS = [remarkGfm];
+const PLUGINS_WITH_MATH = [remarkGfm, remarkMath];
 const SAFE_LINK = /^(?:https?:|mailto:)/i;
 
 function safeUrl(url: string): string {
   return SAFE_LINK.test(url) || url.startsWith('#') ? url : '';
 }
 
-type Tag<T extends 'a' | 'code' | 'img' | 'pre' | 'table'> = ComponentProps<T> & ExtraProps;
+type Tag<T extends 'a' | 'code' | 'img' | 'p' | 'pre' | 'table'> = ComponentProps<T> & ExtraProps;
 
 function Link({ href, children }: Tag<'a'>) {
   if (href === undefined || href === '') return <span>{children}</span>;
@@ -43,10 +48,36 @@ function Table({ children }: Tag<'table'>) {
 function Pre({ node }: Tag<'pre'>) {
   const code = node?.children[0];
   if (code?.type !== 'element') return null;
-  const names = code.properties.className;
-  const name = Array.isArray(names) ? (names[0] ?? '') : '';
-  const text = code.children.map((child) => (child.type === 'text' ? child.value : '')).join('');
-  return <CodeBlock language={name.replace(/^language-/, '')} code={text.replace(/\n$/, '')} />;
+  const name = String(classesOf(code)[0] ?? '');
+  const text = textOf(code).replace(/\n$/, '');
+  if (name === MATH) return <Formula tex={text} isDisplay />;
+  return <CodeBlock language={name.replace(/^language-/, '')} code={text} />;
+}
+
+/** Code within a line; a formula comes as such, too. */
+function Code({ node, children }: Tag<'code'>) {
+  if (node === undefined || !classesOf(node).includes(MATH)) return <code>{children}</code>;
+  return <Formula tex={textOf(node)} isDisplay={false} />;
+}
+
+/** A formula that is all there is in a paragraph is shown large. */
+function Paragraph({ node, children }: Tag<'p'>) {
+  const only = node?.children.length === 1 ? node.children[0] : undefined;
+  if (only?.type === 'element' && classesOf(only).includes(MATH)) {
+    return <Formula tex={textOf(only)} isDisplay />;
+  }
+  return <p>{children}</p>;
+}
+
+const MATH = 'language-math';
+
+function classesOf(element: Element): (string | number)[] {
+  const names = element.properties.className;
+  return Array.isArray(names) ? names : [];
+}
+
+function textOf(element: Element): string {
+  return element.children.map((child) => (child.type === 'text' ? child.value : '')).join('');
 }
 
 function heading(level: 'h3' | 'h4' | 'h5' | 'h6') {
@@ -59,6 +90,8 @@ function heading(level: 'h3' | 'h4' | 'h5' | 'h6') {
 // The page has its own h1 and h2.
 const COMPONENTS: Components = {
   a: Link,
+  code: Code,
+  p: Paragraph,
   img: ImageLink,
   pre: Pre,
   table: Table,
@@ -70,9 +103,14 @@ const COMPONENTS: Components = {
 };
 
 const Block = memo(function Block({ text }: { text: string }) {
+  const isMath = hasMath(text);
   return (
-    <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS} urlTransform={safeUrl}>
-      {text}
+    <ReactMarkdown
+      remarkPlugins={isMath ? PLUGINS_WITH_MATH : PLUGINS}
+      components={COMPONENTS}
+      urlTransform={safeUrl}
+    >
+      {isMath ? markMath(text) : text}
     </ReactMarkdown>
   );
 });

@@ -18,6 +18,8 @@ export interface ExpertMap {
   layers: readonly number[] | undefined;
   /** The row that drafts tokens, if there is one. */
   mtpRow: number | undefined;
+  /** How evenly each row spread its choices, in bits, where the server tells it. */
+  entropy: readonly number[] | undefined;
 }
 
 const HEAT_BITS = 6;
@@ -66,7 +68,7 @@ export function readMap(experts: Experts): ExpertMap | null {
 }
 
 function parseMap(experts: Experts): ExpertMap | null {
-  const { rows, cols, seq, layers, mtp_row: mtpRow } = experts;
+  const { rows, cols, seq, layers, entropy, mtp_row: mtpRow } = experts;
   const cells = bytesOfHex(experts.map);
   const bits = bytesOfHex(experts.hits);
   const isShape = Number.isInteger(rows) && Number.isInteger(cols) && rows > 0 && cols > 0;
@@ -80,6 +82,7 @@ function parseMap(experts: Experts): ExpertMap | null {
     seq,
     layers: layers?.length === rows ? layers : undefined,
     mtpRow,
+    entropy: entropy?.length === rows ? entropy : undefined,
   };
 }
 

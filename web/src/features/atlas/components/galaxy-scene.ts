@@ -21,6 +21,7 @@ const SPIN_PER_S = 0.06; // radians
 const MAX_TILT = 1.35;
 const PICK_PX = 14;
 const MAX_RATIO = 2;
+const NAMES = 0.95; // the narrowest shape that holds the galaxy and the names beside it
 
 const VERTEX = `
   attribute vec3 tint;
@@ -193,10 +194,12 @@ export class GalaxyScene {
       this.pulses.visit(now, (index, level) => flash.setX(index, level));
       flash.needsUpdate = true;
     }
-    const flat = this.distance * Math.cos(this.tilt);
+    // Where the picture is narrow, its width has to hold the galaxy and the topics' names.
+    const distance = this.distance * Math.max(1, NAMES / this.camera.aspect);
+    const flat = distance * Math.cos(this.tilt);
     this.camera.position.set(
       flat * Math.sin(this.turn),
-      this.distance * Math.sin(this.tilt),
+      distance * Math.sin(this.tilt),
       flat * Math.cos(this.turn),
     );
     this.camera.lookAt(0, 0, 0);

@@ -118,7 +118,7 @@ function placeLabels(
     const label = parent?.children[index];
     if (!(label instanceof HTMLElement)) return;
     label.style.transform = `translate(${x}px, ${y}px) translate(-50%, -50%)`;
-    label.style.opacity = String(0.25 + 0.75 * facing);
+    label.style.opacity = String(0.5 + 0.5 * facing);
   });
 }
 

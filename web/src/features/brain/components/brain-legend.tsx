@@ -38,6 +38,14 @@ export function BrainLegend({ map }: { map: ExpertMap }) {
           {t('legend.hot')}
         </dd>
       </div>
+      {map.entropy !== undefined && (
+        <div>
+          <dt>
+            <i className={styles.spread} />
+            {t('legend.spread')}
+          </dt>
+        </div>
+      )}
     </dl>
   );
 }

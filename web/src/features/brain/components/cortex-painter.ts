@@ -22,8 +22,13 @@ export class CortexPainter {
   private marked: number | null = null;
   private isStill = false;
   private frame = 0;
+  private timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(private readonly canvas: HTMLCanvasElement) {
+  /** At least `leastFrameMs` lie between two frames. */
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly leastFrameMs = 0,
+  ) {
     // Kept where it is written: every frame comes from memory.
     this.context = canvas.getContext('2d', { alpha: false, willReadFrequently: true });
   }
@@ -61,6 +66,8 @@ export class CortexPainter {
 
   stop(): void {
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
+    this.timer = undefined;
     this.frame = 0;
   }
 
@@ -77,13 +84,20 @@ export class CortexPainter {
   }
 
   private request(): void {
-    if (this.frame !== 0) return;
+    if (this.frame !== 0 || this.timer !== undefined) return;
     this.frame = requestAnimationFrame((now) => {
       this.frame = 0;
       this.pulses.visit(now, (index, level) => this.paint(index, level));
       this.draw();
-      if (!this.pulses.isIdle) this.request();
+      if (this.pulses.isIdle) return;
+      if (this.leastFrameMs === 0) this.request();
+      else this.timer ??= setTimeout(() => this.resume(), this.leastFrameMs);
     });
+  }
+
+  private resume(): void {
+    this.timer = undefined;
+    this.request();
   }
 
   private draw(): void {

@@ -1,18 +1,16 @@
 // The map of all experts: a canvas for the eye, a grid of one cell for keys and screen readers.
-import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent } from 'react';
+import { useId, useMemo, useRef, useState, type KeyboardEvent } from 'react';
 import { useTranslation } from 'react-i18next';
 import { useSearchParams } from 'react-router';
 import { parseKey } from '@/lib/atlas/atlas';
-import { onExperts } from '@/lib/telemetry/hooks';
-import { parseRgb, tokenColor } from '@/lib/token-color';
-import { useMedia } from '@/lib/use-media';
+import { useCortex } from '../hooks/use-cortex';
 import { useExpertWords } from '../hooks/use-expert-words';
 import { useRoom } from '../hooks/use-room';
-import { readMap, type ExpertMap } from '@/lib/experts/expert-map';
-import { expertAt, fitGrid, stepBy, type Grid } from '../model/grid';
-import { CortexPainter } from './cortex-painter';
+import type { ExpertMap } from '@/lib/experts/expert-map';
+import { expertAt, fitGrid, stepBy } from '../model/grid';
 import styles from './cortex.module.css';
 import { ExpertTip } from './expert-tip';
+import { LayerEntropy } from './layer-entropy';
 import { LayerLabels } from './layer-labels';
 
 export function Cortex({ map }: { map: ExpertMap }) {
@@ -76,6 +74,9 @@ export function Cortex({ map }: { map: ExpertMap }) {
               {`, ${current.role}`}
             </div>
           </div>
+          {grid !== null && map.entropy !== undefined && (
+            <LayerEntropy grid={grid} bits={map.entropy} />
+          )}
           {grid !== null && shown !== null && (
             <ExpertTip grid={grid} index={shown} words={words.expert(shown)} />
           )}
@@ -95,43 +96,4 @@ function useAskedExpert({ layers, cols }: ExpertMap): number | null {
   const row = key === null ? undefined : layers?.indexOf(key.layer);
   if (key === null || row === undefined || row < 0 || key.expert >= cols) return null;
   return row * cols + key.expert;
-}
-
-/** The painter of a canvas, told of every change. */
-function useCortex(
-  grid: Grid | null,
-  marked: number | null,
-): React.RefObject<HTMLCanvasElement | null> {
-  const canvasRef = useRef<HTMLCanvasElement>(null);
-  const painterRef = useRef<CortexPainter | null>(null);
-  const isStill = useMedia('(prefers-reduced-motion: reduce)');
-  useEffect(() => {
-    if (canvasRef.current === null) return;
-    const painter = new CortexPainter(canvasRef.current);
-    painterRef.current = painter;
-    // Not through React, which shows the last of several reports that come at once: each flashes.
-    const end = onExperts((experts) => {
-      const map = readMap(experts);
-      if (map !== null) painter.setMap(map);
-    });
-    return () => {
-      end();
-      painter.stop();
-    };
-  }, []);
-  useEffect(() => {
-    const canvas = canvasRef.current;
-    if (grid === null || canvas === null) return;
-    const color = (token: string) => parseRgb(tokenColor(token, canvas.parentElement ?? undefined));
-    const palette = {
-      disk: color('--tier-disk'),
-      ram: color('--tier-ram'),
-      vram: color('--tier-vram'),
-    };
-    canvas.style.width = `${(grid.across * grid.cellWidth) / grid.ratio}px`;
-    canvas.style.height = `${(grid.down * grid.cellHeight) / grid.ratio}px`;
-    painterRef.current?.setLook(grid, palette, isStill);
-  }, [grid, isStill]);
-  useEffect(() => painterRef.current?.mark(marked), [marked]);
-  return canvasRef;
 }

@@ -1,7 +1,7 @@
 // The map as numbers: a line per layer. Built only while it is open.
 import { useState } from 'react';
 import { useTranslation } from 'react-i18next';
-import { formatCount } from '@/lib/format';
+import { formatCount, formatDecimal } from '@/lib/format';
 import { useExpertWords } from '../hooks/use-expert-words';
 import { countTiers, type ExpertMap } from '@/lib/experts/expert-map';
 import styles from './layer-table.module.css';
@@ -35,6 +35,7 @@ function Lines({ map }: { map: ExpertMap }) {
           <th scope="col">{t('tier.ram')}</th>
           <th scope="col">{t('tier.disk')}</th>
           <th scope="col">{t('legend.used')}</th>
+          {map.entropy !== undefined && <th scope="col">{t('table.entropy')}</th>}
         </tr>
       </thead>
       <tbody>
@@ -46,6 +47,9 @@ function Lines({ map }: { map: ExpertMap }) {
               {[tiers.vram, tiers.ram, tiers.disk, count].map((value, place) => (
                 <td key={place}>{formatCount(value, i18n.language)}</td>
               ))}
+              {map.entropy !== undefined && (
+                <td>{formatDecimal(map.entropy[row] ?? 0, 2, i18n.language)}</td>
+              )}
             </tr>
           );
         })}

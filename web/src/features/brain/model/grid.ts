@@ -104,9 +104,11 @@ export function stepBy(key: string, index: number, grid: Grid): number | null {
   }
 }
 
-/** The rows whose labels are shown, so that they keep `least` pixels of the page apart. */
+/** The rows whose labels are shown, `least` pixels of the page apart; the last one always is. */
 export function labelledRows(grid: Grid, least: number): number[] {
   const size = (grid.isTurned ? grid.cellWidth : grid.cellHeight) / grid.ratio;
   const step = [1, 2, 5, 10, 20, 50, 100].find((every) => every * size >= least) ?? 200;
-  return Array.from({ length: Math.ceil(grid.rows / step) }, (_, place) => place * step);
+  const last = grid.rows - 1;
+  const rows = Array.from({ length: Math.ceil(last / step) }, (_, place) => place * step);
+  return [...rows.filter((row) => (last - row) * size >= least), last];
 }

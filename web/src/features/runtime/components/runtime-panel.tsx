@@ -1,5 +1,5 @@
 // The server at a glance, beside every page.
-import { memo } from 'react';
+import { memo, type ReactNode } from 'react';
 import { useTranslation } from 'react-i18next';
 import { useHealth, useServerState, useTelemetryAge, useWatch } from '@/lib/telemetry/hooks';
 import { DraftsWidget } from './drafts-widget';
@@ -32,7 +32,8 @@ const Widgets = memo(function Widgets() {
   );
 });
 
-export function RuntimePanel() {
+/** `children` go above the figures. */
+export function RuntimePanel({ children }: { children?: ReactNode }) {
   const { t } = useTranslation('runtime');
   const server = useServerState();
   const health = useHealth();
@@ -53,6 +54,7 @@ export function RuntimePanel() {
           {t(`server.${server}`)}
         </span>
       </header>
+      {children}
       {server === 'foreign' && <p className={styles.note}>{t('none')}</p>}
       {server === 'locked' && <p className={styles.note}>{t('lockedText')}</p>}
       {health?.scheduler === undefined ? (
