@@ -183,6 +183,7 @@ class EngineOptions:
     model: Annotated[str | None, setting("model", _MODEL)] = None
     ctx: Annotated[str | None, setting("ctx", _MODEL)] = None
     numerics: Annotated[str | None, setting("numerics", _MODEL)] = None
+    kv_dtype: Annotated[str | None, setting("kv_dtype", _MODEL)] = None
     num_threads: Annotated[str | None, setting("num_threads", _MODEL)] = None
     experts_per_token: Annotated[str | None, setting("experts_per_token", _MODEL)] = None
     engine_bin: Annotated[str | None, setting("engine_bin", _MODEL)] = None

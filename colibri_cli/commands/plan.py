@@ -34,7 +34,7 @@ class PlanOptions(EngineOptions, JsonOptions, OutputOptions):
             "--what-if",
             metavar="NAME=VALUE,…",
             help="One more plan: ram=64 (GB), memory=80 and disk=7 (GB/s), ctx, slots, cap, "
-            "threads, chunk, numerics. Repeatable.",
+            "threads, chunk, numerics, kv. Repeatable.",
             show_default=False,
         ),
     ] = None

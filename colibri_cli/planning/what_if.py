@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SETTINGS: Final = {
     "ctx": "ctx",
     "slots": "kv_slots",
+    "kv": "kv_dtype",
     "cap": "cap",
     "threads": "num_threads",
     "chunk": "prefill_chunk",

@@ -142,6 +142,7 @@ class EngineConfig:
         model_dirs: Further directories with weight files of it.
         has_caps: The gateway knows the extended forms of the protocol.
         context_length: Positions per slot.
+        is_context_given: Somebody asked for that many.
         num_slots: KV slots.
         numerics: "default", "fast" or "float".
         num_threads: Threads that compute; None: the cores this process may use.
@@ -158,6 +159,7 @@ class EngineConfig:
         kv_save: Save conversations, and go on from saved ones.
         kv_dir: Directory of saved conversations; None: beside the model.
         kv_share: Copy rows that two conversations have in common.
+        kv_dtype: What rows of conversations are kept as: "f32" or "bf16".
         state_dir: The user's state directory of this program.
         parent_pid: Process to live and die with, if it said so.
         unknown: Variables with our prefix that nobody reads, and the nearest known name.
@@ -168,6 +170,7 @@ class EngineConfig:
     model_dirs: tuple[Path, ...]
     has_caps: bool
     context_length: int
+    is_context_given: bool
     num_slots: int
     numerics: str
     num_threads: int | None
@@ -184,6 +187,7 @@ class EngineConfig:
     kv_save: bool
     kv_dir: Path | None
     kv_share: bool
+    kv_dtype: str
     state_dir: Path
     parent_pid: int | None
     unknown: Mapping[str, str | None]
@@ -255,6 +259,7 @@ def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -
         model_path=Path(model),
         has_caps=bool(found.switch("caps")),
         context_length=_context_length(found),
+        is_context_given=bool(found.integer("ctx")),
         num_slots=found.integer("kv_slots") or 1,
         numerics=found.text("numerics") or "default",
         num_threads=found.integer("num_threads"),
@@ -272,6 +277,7 @@ def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -
         kv_save=found.switch("kv_save") is not False,
         kv_dir=_optional_path(found.text("kv_dir")),
         kv_share=found.switch("kv_share") is not False,
+        kv_dtype=found.text("kv_dtype") or "f32",
         state_dir=state_dir,
         parent_pid=_parent_pid(environ),
         unknown=unknown_variables(environ),

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from colibri_engine.admission import refusal
+from colibri_engine.caches import make_cache
 from colibri_engine.config import MAX_DRAFTED_ROWS
 from colibri_engine.errors import BadOption, ContextLengthExceeded, ExpertReadFailed, RequestRefused
 from colibri_engine.feeding import StepFeeder
@@ -79,6 +81,8 @@ class Layout(NamedTuple):
     drafting: Drafting | None = None
     shares_prefixes: bool = True
     tiers: ExpertTiers | None = None
+    kv_dtype: str = "f32"
+    draft_position_bytes: int = 0
 
 
 class Engine:
@@ -112,8 +116,9 @@ class Engine:
         self._slots = SlotTable(
             layout.num_slots,
             admission.context_length,
-            model.make_cache,
+            partial(make_cache, model, layout.kv_dtype),
             shares_prefixes=layout.shares_prefixes,
+            draft_position_bytes=layout.draft_position_bytes,
         )
         self._tiers = layout.tiers
         self._scheduler = Scheduler(layout.chunk_tokens)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from colibri_engine.caches import make_cache, make_draft_cache
 from colibri_engine.errors import CheckpointError, InsufficientMemory, unreadable
 from colibri_engine.experts.budget import (
     PROCESS_BYTES,
@@ -207,7 +208,9 @@ def slots_of(store: ExpertStore, model: Model, config: EngineConfig, memory: Mem
     records = {layer.records.prefix: layer.records for layer in used}
     layers = _streamed(records, model.config.num_experts_per_token)
     width, hidden_size = _sizes(next(iter(records.values())))
-    shape = StepShape(hidden_size, width, model.config.vocab_size, _position_bytes(model))
+    shape = StepShape(
+        hidden_size, width, model.config.vocab_size, _position_bytes(model, config.kv_dtype)
+    )
     needs = needs_of(model.resident_bytes, shape, layers.per_token, config)
     budget = MemoryBudget.of(memory, config.memory.ram_bytes)
     limits = config.memory
@@ -298,12 +301,20 @@ def _sizes(records: LayerRecords) -> tuple[int, int]:
     return layout.num_outputs, layout.num_inputs
 
 
-def _position_bytes(model: Model) -> int:
+def _position_bytes(model: Model, kv_dtype: str) -> int:
     """Return what a conversation takes for each position, in the draft layer's cache too."""
-    caches = [model.make_cache()]
-    if getattr(model, "can_draft", False):
-        caches.append(cast("DraftModel", model).make_draft_cache())
-    return sum(map(bytes_per_position, caches))
+    return bytes_per_position(make_cache(model, kv_dtype)) + _draft_bytes(model, kv_dtype)
+
+
+def draft_position_bytes(model: Model, config: EngineConfig) -> int:
+    """Return what a conversation takes in the draft layer's cache for each position."""
+    return _draft_bytes(model, config.kv_dtype) if config.drafts.source != "off" else 0
+
+
+def _draft_bytes(model: Model, kv_dtype: str) -> int:
+    if not getattr(model, "can_draft", False):
+        return 0
+    return bytes_per_position(make_draft_cache(cast("DraftModel", model), kv_dtype))
 
 
 def bytes_per_position(cache: KvCache) -> int:

@@ -180,6 +180,7 @@ class SlotTable:
         free_bytes: Returns the memory that is free now.
         shares_prefixes: Copy rows that another slot has in common with a prompt.
         keeper: Who saves what the slots hold.
+        draft_position_bytes: What a draft layer's cache takes for each position beside a slot's.
     """
 
     num_slots: int
@@ -188,6 +189,7 @@ class SlotTable:
     free_bytes: Callable[[], int] = lambda: machine.memory().available
     shares_prefixes: bool = True
     keeper: Keeper | None = None
+    draft_position_bytes: int = 0
     slots: list[Slot] = field(init=False)
     _clock: int = field(init=False, default=0)
     _saved_at: float = field(init=False, default=0.0)
@@ -199,7 +201,8 @@ class SlotTable:
         sample.reserve(1)
         fixed_bytes, block = sample.nbytes, sample.capacity
         sample.reserve(block + 1)
-        self._position_bytes = (sample.nbytes - fixed_bytes) / (sample.capacity - block)
+        rows_bytes = (sample.nbytes - fixed_bytes) / (sample.capacity - block)
+        self._position_bytes = rows_bytes + self.draft_position_bytes
         self.slots = [
             Slot(idx, self.make_cache(), TokenHistory(self.context_length))
             for idx in range(self.num_slots)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colibri_engine import kernels, machine
 from colibri_engine.admission import Admission, GenerationDefaults, generation_value
-from colibri_engine.config import DEFAULT_CONTEXT
+from colibri_engine.caches import make_cache
 from colibri_engine.engine import Engine, Layout
 from colibri_engine.errors import BadOption, InsufficientMemory, SettingsError, reason_of
 from colibri_engine.experts.budget import gb
@@ -21,7 +21,12 @@ from colibri_engine.kv_files.identity import identify
 from colibri_engine.kv_files.layout import RowShape
 from colibri_engine.kv_files.original import original_shape
 from colibri_engine.loader.checkpoint import open_checkpoint
-from colibri_engine.memory_plan import check_mirrors, open_store, place_experts
+from colibri_engine.memory_plan import (
+    check_mirrors,
+    draft_position_bytes,
+    open_store,
+    place_experts,
+)
 from colibri_engine.models.registry import load_model
 from colibri_engine.planning.model_sizes import sizes_of
 from colibri_engine.planning.placement import expected_placement
@@ -83,7 +88,7 @@ def load(config: EngineConfig) -> Loaded:
         tiers = None
         if store is not None and store.layers:
             tiers = place_experts(store, model, config, memory)
-        _tell_context(config.context_length, model.config.max_positions)
+        _tell_context(config, model.config.max_positions)
         admission = _admission(checkpoint, config, model, tokenizer)
         kept = _kept(checkpoint, config, model) if config.kv_save else None
         info = ModelInfo(
@@ -102,9 +107,11 @@ def load(config: EngineConfig) -> Loaded:
         config.num_slots,
         config.prefill_chunk,
         machine.num_usable_cores(),
-        make_drafting(config.drafts, model, config.context_length, store),
+        make_drafting(config, model, store),
         config.kv_share,
         tiers,
+        config.kv_dtype,
+        draft_position_bytes(model, config),
     )
     engine = Engine(model, kernels.Batch(), tokenizer, admission, layout)
     if kept is not None:
@@ -173,11 +180,12 @@ def _load_model(checkpoint: Checkpoint, config: EngineConfig, store: ExpertStore
         ) from exc
 
 
-def _tell_context(wanted: int, trained: int) -> None:
+def _tell_context(config: EngineConfig, trained: int) -> None:
     """Say that a context is longer than the model knows; 0: it does not tell."""
+    wanted = config.context_length
     if 0 < trained < wanted:
         logger.log(
-            logging.INFO if wanted == DEFAULT_CONTEXT else logging.WARNING,  # asked for, or not
+            logging.WARNING if config.is_context_given else logging.INFO,
             "a context of %d tokens (--ctx) is more than the %d the model was trained for: beyond "
             "those, answers get worse",
             wanted,
@@ -213,7 +221,7 @@ def _admission(
 
 def _kept(checkpoint: Checkpoint, config: EngineConfig, model: Model) -> Kept | None:
     """Return what is saved of each conversation; None, after saying why, if nothing can be."""
-    cache = model.make_cache()
+    cache = make_cache(model, config.kv_dtype)
     try:
         identity = identify(checkpoint, cache, config.numerics, config.experts_per_token)
     except OSError as exc:
@@ -250,6 +258,7 @@ def _description(checkpoint: Checkpoint, config: EngineConfig, model: Model) -> 
         "vocab_size": model.config.vocab_size,
         "num_slots": config.num_slots,
         "numerics": config.numerics,
+        "kv_dtype": config.kv_dtype,
         "file_bytes": checkpoint.nbytes,
         "resident_bytes": model.resident_bytes,
     }

@@ -99,6 +99,17 @@ _ROWS: Final = (
         default=True,
         help="Copy what two conversations have in common instead of computing it again.",
     ),
+    Setting(
+        name="kv_dtype",
+        kind=Kind.CHOICE,
+        scope=Scope.BOTH,
+        env=("COLI_KV_DTYPE",),
+        flags=("--kv-dtype",),
+        default="f32",
+        choices=("f32", "bf16"),
+        help="What conversations' keys and values are kept as: bf16 takes half the memory of f32"
+        " and rounds them to 8 bits of precision, which can change answers a little.",
+    ),
     # ---- replies ----
     Setting(
         name="max_tokens",

@@ -45,12 +45,15 @@ def measured(coli: CommandLine, model: Path, *arguments: str) -> list[dict[str, 
 
 def test_every_budget_is_measured_from_an_empty_memory(coli: CommandLine, model: Path) -> None:
     phases = measured(coli, model, "--budgets", "0.3,0.4")
-    assert [phase["phase"] for phase in phases] == ["prefill", "first tokens", "later tokens"] * 2
-    for run in (phases[:3], phases[3:]):
+    names = ["prefill", "first tokens", "later tokens", "same token"]
+    assert [phase["phase"] for phase in phases] == names * 2
+    for run in (phases[:4], phases[4:]):
         assert run[0]["slots"] == 32
         assert run[0]["bytes_read"] > 0
         assert run[2]["hit_percent"] > 80  # an expert nobody chose before is read once
-    run = phases[3:]
+        assert run[3]["hit_percent"] == 100
+        assert run[3]["missed_bytes"] == 0
+    run = phases[4:]
     few = measured(coli, model, "--budgets", "0.3", "--cap", "3")
     assert few[0]["slots"] == 3
     assert few[2]["bytes_read"] > run[2]["bytes_read"]

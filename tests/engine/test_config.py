@@ -43,10 +43,11 @@ def read(**environ: str) -> EngineConfig:
 def test_the_defaults() -> None:
     config = read()
     assert config == EngineConfig(
-        model_path=Path("/models/m"), has_caps=False, context_length=4096, num_slots=1,
+        model_path=Path("/models/m"), has_caps=False, context_length=4096,
+        is_context_given=False, num_slots=1,
         numerics="default", num_threads=None, isa=None, prefill_chunk=256, max_tokens=256,
         temperature=None, top_p=None, seed=None, experts_per_token=None, drafts=DraftConfig(),
-        log_level="WARNING", kv_save=True, kv_dir=None, kv_share=True,
+        log_level="WARNING", kv_save=True, kv_dir=None, kv_share=True, kv_dtype="f32",
         state_dir=Path.home() / ".local/state/colibri", parent_pid=None, unknown={}, foreign={},
         model_dirs=(), memory=MemoryConfig(reads=ReadConfig(cache=DISKS)),
     )  # fmt: skip
@@ -59,6 +60,8 @@ def test_the_defaults() -> None:
         ("COLI_CTX", "0", "context_length", 4096),
         ("COLI_CTX", "100", "context_length", 100),
         ("CTX", "777", "context_length", 777),
+        ("COLI_CTX", "4096", "is_context_given", True),
+        ("COLI_CTX", "0", "is_context_given", False),
         ("COLI_KV_SLOTS", "16", "num_slots", 16),
         ("KV_SLOTS", "4", "num_slots", 4),
         ("COLI_NUMERICS", "fast", "numerics", "fast"),
@@ -78,6 +81,7 @@ def test_the_defaults() -> None:
         ("KVSAVE", "0", "kv_save", False),
         ("COLI_KV_DIR", "/saved", "kv_dir", Path("/saved")),
         ("COLI_KV_SHARE", "0", "kv_share", False),
+        ("COLI_KV_DTYPE", "bf16", "kv_dtype", "bf16"),
         ("COLI_MODEL_DIRS", "/a", "model_dirs", (Path("/a"),)),
         ("XDG_STATE_HOME", "/state", "state_dir", Path("/state/colibri")),
     ],
@@ -177,7 +181,7 @@ def test_every_engine_setting_is_read() -> None:
     fields |= {"prefill_chunk", "max_tokens", "temperature", "top_p", "seed", "log"}
     fields |= {"experts_per_token", "draft", "draft_tokens", "mtp", "grammar_draft"}
     fields |= {"mtp_guard_pct", "mtp_guard_window", "draft_grammar"}
-    fields |= {"kv_save", "kv_dir", "kv_share"}
+    fields |= {"kv_save", "kv_dir", "kv_share", "kv_dtype"}
     fields |= {"ram_gb", "cap", "direct", "read_mode", "read_depth", "lookahead"}
     fields |= {"usage", "usage_save", "usage_decay", "autopin", "repin", "rss_guard_gb"}
     fields |= {"model_dirs", "model_mirror", "disk_weights"}

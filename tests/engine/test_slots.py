@@ -162,14 +162,20 @@ def test_a_handful_of_rows_is_not_worth_copying() -> None:
     assert turn(slots, 2, 1, np.concatenate([count_up(0, 15), ids(900)])) == (1, 0)
 
 
-def with_memory(num_slots: int, positions: int) -> SlotTable:
-    """Return slots that share memory for so many positions, in blocks."""
+def with_memory(num_slots: int, positions: int, draft_bytes: int = 0) -> SlotTable:
+    """Return slots that share memory for so many positions, in blocks.
+
+    Args:
+        num_slots: How many.
+        positions: Of caches whose positions take 8 bytes.
+        draft_bytes: What a draft layer takes for each.
+    """
 
     def free_bytes() -> int:
         used = sum(slot.cache.nbytes for slot in slots.slots)
         return positions * 8 - used + 64_000_000
 
-    slots = SlotTable(num_slots, 4096, FakeKvCache, free_bytes)
+    slots = SlotTable(num_slots, 4096, FakeKvCache, free_bytes, draft_position_bytes=draft_bytes)
     return slots
 
 
@@ -178,6 +184,14 @@ def test_no_memory_for_the_prompt_leaves_the_slot_free() -> None:
     with pytest.raises(MemoryError, match="100 positions"):
         slots.acquire(1, 0, count_up(0, 100))
     assert turn(slots, 2, 0, count_up(0, 30)) == (0, 0)
+
+
+def test_room_for_a_draft_layers_rows_is_looked_for_as_well() -> None:
+    prompt = count_up(0, 100)
+    with_memory(1, 100).acquire(1, 0, prompt)
+    with pytest.raises(MemoryError, match="100 positions"):
+        with_memory(1, 100, draft_bytes=1).acquire(1, 0, prompt)
+    with_memory(1, 113, draft_bytes=1).acquire(1, 0, prompt)
 
 
 def test_idle_slots_give_their_memory_up_the_longest_unused_first() -> None:

@@ -169,26 +169,33 @@ def place(
     free = budget.nbytes - needs.nbytes
     if free < least:
         raise _refusal(budget, needs, layers, least)
-    working = _working_slots(free - layers.row_bytes, layers)
-    free -= working * sum(layers.sizes)
+    working, set_aside = _for_reads(free - layers.row_bytes, layers)
+    free -= set_aside
     most = layers.num_experts
     if cap is not None and not may_raise:
         most = min(most, max(cap, 1))
     capacity = min(most, free // layers.row_bytes)
     left = free - capacity * layers.row_bytes
-    capacities = []
-    for size in layers.slot_bytes:
-        takes_more = capacity < most and size <= left
-        left -= size if takes_more else 0
-        capacities.append(capacity + takes_more)
+    capacities = [capacity] * len(layers.slot_bytes)
+    if capacity < most:  # the smallest first, so that more memory never means fewer experts
+        for place_of, size in sorted(enumerate(layers.slot_bytes), key=lambda each: each[1]):
+            if size > left:
+                break
+            left -= size
+            capacities[place_of] += 1
     return Placement(budget, needs, tuple(capacities), working, tuple(layers.slot_bytes))
 
 
-def _working_slots(room: int, layers: StreamedLayers) -> int:
-    """Return slots of each size for reads: those of a layer and of the one behind it."""
+def _for_reads(room: int, layers: StreamedLayers) -> tuple[int, int]:
+    """Return slots of each size for reads, those of a layer and of the one behind it, and bytes.
+
+    The bytes that are set aside for them grow with the room, not in steps: a further slot must not
+    come at the price of an expert that a little less memory would have held.
+    """
+    size = sum(layers.sizes)
     wanted = min(2 * layers.per_token, layers.num_experts) + _MIN_WORKING
-    affordable = room // _WORKING_SHARE // sum(layers.sizes)
-    return max(_MIN_WORKING, min(wanted, affordable))
+    nbytes = max(_MIN_WORKING * size, min(wanted * size, room // _WORKING_SHARE))
+    return nbytes // size, nbytes
 
 
 _LOGIT_ROWS: Final = 80  # drafts of all replies together, and a row of each reply

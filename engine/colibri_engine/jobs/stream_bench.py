@@ -4,7 +4,8 @@ The model and the way of reading are those of the settings, SNAP among them. Wei
 used are loaded once; for every budget the experts start on disk. Further lines:
 
     MODEL <json>    what is measured
-    PHASE <json>    one phase at one budget: prefill, the first tokens, later tokens
+    PHASE <json>    one phase at one budget: prefill, the first tokens, later tokens, and the last
+                    one again and again, whose experts are all in memory where they find room
 
 How fast the disk gives records of that size, as many at a time as a token chooses, is measured
 before and after every budget; the faster counts.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from colibri_engine import kernels, machine
+from colibri_engine.caches import make_cache
 from colibri_engine.config import read_config
 from colibri_engine.errors import BadChoice
 from colibri_engine.experts.budget import GB
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from colibri_engine.models.base import Model
 
 _SEED: Final = 7
+_SETTLING: Final = 2  # repetitions after which a token's experts are in memory
 _WAYS: Final = ("hits", "prefetched", "misses", "late", "ahead", "bytes_read")
 
 
@@ -131,7 +134,7 @@ class Bench:
             self._say("PHASE", body | _against_disk(body, disk_rate))
 
     def _phases(self, placement: Placement, prompt: int, tokens: int) -> list[dict[str, Any]]:
-        cache = self._model.make_cache()
+        cache = make_cache(self._model, self._config.kv_dtype)
         vocab_size = self._model.config.vocab_size
 
         def step(ids: npt.NDArray[np.int32]) -> int:
@@ -149,6 +152,19 @@ class Bench:
             for _ in range(tokens):
                 last = step(np.array([last], np.int32))
             found.append(self._figures(name, placement, tokens, before))
+
+        length = cache.length
+        cache.snapshot()  # recurrent state can be gone back to
+
+        def repeat(count: int) -> None:
+            for _ in range(count):
+                step(np.array([last], np.int32))
+                cache.truncate(length)
+
+        repeat(_SETTLING)
+        before = self._sums()
+        repeat(tokens)
+        found.append(self._figures("same token", placement, tokens, before))
         return found
 
     def close(self) -> None:

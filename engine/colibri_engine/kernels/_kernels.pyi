@@ -415,9 +415,15 @@ class LayerLayout:
         """Floats of recurrent state."""
 
 class KvCache:
-    """The past of one sequence, all layers, float32."""
+    """The past of one sequence, all layers."""
 
-    def __init__(self, layers: Sequence[LayerLayout]) -> None: ...
+    def __init__(self, layers: Sequence[LayerLayout], dtype: str = 'f32') -> None:
+        """
+        dtype: what keys, values, latents and index keys are kept as, "f32" or "bf16" (rounded as they are written). Raises ValueError.
+        """
+
+    @property
+    def dtype(self) -> str: ...
 
     @property
     def length(self) -> int:
@@ -471,7 +477,7 @@ class KvCache:
 
     def append_rows(self, rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)]) -> None:
         """
-        Append positions from rows (n, row_dim) float32 as KvReader gives them. With recurrent state, put_state follows. Raises ValueError, or MemoryError with nothing changed.
+        Append positions from rows (n, row_dim) float32 as KvReader gives them, rounded to the cache's dtype. With recurrent state, put_state follows. Raises ValueError, or MemoryError with nothing changed.
         """
 
     def put_state(self, length: int, state: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
@@ -504,7 +510,7 @@ class KvReader:
 
     def read_rows(self, begin: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu')]) -> None:
         """
-        Fill out (n, row_dim) float32 with rows from position `begin` on: layer by layer keys of all heads, values, latent, index key. Raises ValueError.
+        Fill out (n, row_dim) float32 with rows from position `begin` on: layer by layer keys of all heads, values, latent, index key, each exactly. Raises ValueError.
         """
 
     def read_state(self, length: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:

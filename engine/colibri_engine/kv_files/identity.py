@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 _DISTRIBUTION: Final = "colibri-cli"
 # What differs -> what to say of the file; the first difference counts.
-_DIFFERENCES: Final = {
+_DIFFERENCES: Final[dict[str, str]] = {
     "program": "it was written by version {} of the program",
     "config": "it belongs to a model of another configuration",
     "weights": "it was computed with other weights",
     "numerics": "it was computed with numerics {}",
     "experts_per_token": "it was computed with another number of experts per token",
     "layers": "its layers have other sizes",
+    "kv_dtype": "its rows were kept as {}",
 }
+# What holds for a file that does not say it: older ones knew nothing else.
+_UNTOLD: Final = {"kv_dtype": "f32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Identity:
         experts_per_token: Another number of experts than the model's own, or None.
         layers: Digest of what each layer keeps.
         program: Version of this program: bits are promised within one.
+        kv_dtype: What rows were kept as: "f32" or "bf16".
     """
 
     model: str
@@ -54,6 +58,7 @@ class Identity:
     experts_per_token: int | None
     layers: str
     program: str
+    kv_dtype: str = "f32"
 
     def as_dict(self) -> dict[str, object]:
         """Return the fields, for a header."""
@@ -66,8 +71,9 @@ class Identity:
             Unusable: Saying what differs.
         """
         for name, words in _DIFFERENCES.items():
-            if found.get(name) != getattr(self, name):
-                raise Unusable(words.format(found.get(name)))
+            its_own = found.get(name, _UNTOLD.get(name))
+            if its_own != getattr(self, name):
+                raise Unusable(words.format(its_own))
 
 
 def identify(
@@ -92,6 +98,7 @@ def identify(
         experts_per_token=experts_per_token,
         layers=layers_digest(cache.layouts),
         program=program_version(),
+        kv_dtype=cache.dtype,
     )
 
 

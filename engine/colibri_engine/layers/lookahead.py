@@ -10,7 +10,6 @@ every expert of the next layer will be asked for, and nothing has to be guessed.
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -168,8 +167,9 @@ class Lookahead:
 def link_mixtures(layers: Sequence[_MixtureLayer]) -> None:
     """Let each layer read ahead for the mixture behind it, the last mixture for the first.
 
-    A mixture that is streamed does so while its own experts are read; of the dense layers in front
-    of the first mixture the last one does.
+    A mixture that is streamed does so while its own experts are read. So does every dense layer in
+    front of one: the disk would have nothing to do, and what the router says early is mostly what
+    it says in the end.
     """
     mixtures = [layer for layer in layers if layer.mixture is not None]
     for this, following in zip(mixtures, [*mixtures[1:], *mixtures[:1]], strict=True):
@@ -178,10 +178,14 @@ def link_mixtures(layers: Sequence[_MixtureLayer]) -> None:
             continue
         is_first = following is mixtures[0]
         experts.ahead = Lookahead(behind, None if is_first else _next_router(this, following))
-    for this, following in pairwise(layers):
-        behind = _streamed(following)
-        if this.mixture is None and behind is not None and hasattr(this, "ahead"):
-            this.ahead = Lookahead(behind, _next_router(this, following))
+    next_mixture: _MixtureLayer | None = None
+    for this in reversed(layers):
+        if this.mixture is not None:
+            next_mixture = this
+        elif next_mixture is not None and hasattr(this, "ahead"):
+            behind = _streamed(next_mixture)
+            if behind is not None:
+                this.ahead = Lookahead(behind, _next_router(this, next_mixture))
 
 
 def _streamed(layer: _MixtureLayer) -> StreamedExperts | None:

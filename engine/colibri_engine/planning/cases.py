@@ -194,6 +194,7 @@ def _settings(config: EngineConfig) -> dict[str, Any]:
         "prefill_chunk": config.prefill_chunk,
         "cap": config.memory.cap,
         "numerics": config.numerics,
+        "kv_dtype": config.kv_dtype,
     }
 
 

@@ -134,7 +134,11 @@ class ModelSizes:
 
 
 def model_sizes(
-    checkpoint: Checkpoint, *, experts_per_token: int | None = None, with_draft_layer: bool = False
+    checkpoint: Checkpoint,
+    *,
+    experts_per_token: int | None = None,
+    with_draft_layer: bool = False,
+    kv_dtype: str = "f32",
 ) -> ModelSizes:
     """Return the sizes of a model.
 
@@ -142,6 +146,7 @@ def model_sizes(
         checkpoint: Its files; headers are read, weights are not.
         experts_per_token: Another number of routed experts than the model's own.
         with_draft_layer: Whether a layer that only drafts is loaded.
+        kv_dtype: What rows of conversations are kept as.
 
     Raises:
         UnsupportedModel: the architecture or a configuration value is not implemented.
@@ -155,7 +160,7 @@ def model_sizes(
     layers = sums.expert_layers()
     layouts = cache_layouts(checkpoint)
     drafts = draft_layouts(checkpoint) if with_draft_layer else []
-    caches = [KvCache(found) for found in (layouts, drafts) if found]
+    caches = [KvCache(found, kv_dtype) for found in (layouts, drafts) if found]
     return ModelSizes(
         config=config,
         hidden_size=hidden_size,
@@ -182,6 +187,7 @@ def sizes_of(checkpoint: Checkpoint, config: EngineConfig) -> ModelSizes:
         checkpoint,
         experts_per_token=config.experts_per_token,
         with_draft_layer=wants_draft_layer(config.drafts),
+        kv_dtype=config.kv_dtype,
     )
 
 

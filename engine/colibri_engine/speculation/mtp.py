@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from colibri_engine.caches import make_draft_cache
 from colibri_engine.models.base import DraftStep
 from colibri_engine.slots import TokenHistory
 from colibri_engine.speculation.base import Proposal, Source
@@ -116,16 +117,20 @@ class MtpDrafter:
         model: A model that has one.
         batch: An empty batch of its own.
         context_length: Positions of a slot.
+        kv_dtype: What rows of the draft layer are kept as.
     """
 
     source = Source.MTP
     max_tokens = 8  # a guess from a guess is worth less each time
 
-    def __init__(self, model: DraftModel, batch: Batch, context_length: int) -> None:
+    def __init__(
+        self, model: DraftModel, batch: Batch, context_length: int, kv_dtype: str = "f32"
+    ) -> None:
         self.guess_seconds = 0.0
         self._model = model
         self._batch = batch
         self._context_length = context_length
+        self._kv_dtype = kv_dtype
         self._windows: dict[int, Window] = {}
         self._guesses: dict[int, list[int]] = {}
 
@@ -173,7 +178,8 @@ class MtpDrafter:
         """Return the window of a sequence's slot, made its own."""
         window = self._windows.get(sequence.slot_idx)
         if window is None:
-            window = Window(self._model.make_draft_cache(), TokenHistory(self._context_length))
+            cache = make_draft_cache(self._model, self._kv_dtype)
+            window = Window(cache, TokenHistory(self._context_length))
             self._windows[sequence.slot_idx] = window
         if window.request_id != sequence.request_id:
             window.begin(sequence)

@@ -17,7 +17,7 @@ from colibri_engine.speculation.ngram import NgramDrafter
 from colibri_engine.speculation.reads import MeasuredReads
 
 if TYPE_CHECKING:
-    from colibri_engine.config import DraftConfig
+    from colibri_engine.config import DraftConfig, EngineConfig
     from colibri_engine.experts.store import ExpertStore
     from colibri_engine.models.base import DraftModel, Model
     from colibri_engine.speculation.base import Drafter
@@ -35,19 +35,19 @@ def wants_draft_layer(config: DraftConfig) -> bool:
 
 
 def make_drafting(
-    config: DraftConfig, model: Model, context_length: int, store: ExpertStore | None = None
+    settings: EngineConfig, model: Model, store: ExpertStore | None = None
 ) -> Drafting | None:
     """Return what drafts for a model; None: nobody.
 
     Args:
-        config: What was asked for.
+        settings: What was asked for.
         model: The model, with its draft layer if that is wanted and it has one.
-        context_length: Positions of a slot.
         store: What reads its experts, if they are not all in memory.
 
     Raises:
         UnsupportedModel: A source was asked for by name and the model cannot use it.
     """
+    config = settings.drafts
     if config.source == _OFF:
         return None
     if config.tokens == 0:
@@ -67,7 +67,11 @@ def make_drafting(
         elif source is Source.NGRAM:
             drafters.append(NgramDrafter())
         elif source is Source.MTP and getattr(model, "can_draft", False):
-            drafters.append(MtpDrafter(cast("DraftModel", model), Batch(), context_length))
+            drafters.append(
+                MtpDrafter(
+                    cast("DraftModel", model), Batch(), settings.context_length, settings.kv_dtype
+                )
+            )
     if not drafters:
         _refuse(config, _why_none(config, name))
         return None

@@ -1,6 +1,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -97,6 +98,12 @@ int64_t row_stride(const Array& rows, int64_t dim) {
   return rows.stride(0);
 }
 
+KvType kv_type(const std::string& dtype) {
+  if (dtype == "f32") return KvType::kF32;
+  if (dtype == "bf16") return KvType::kBf16;
+  throw std::invalid_argument("rows are kept as f32 or bf16, not " + dtype);
+}
+
 void check_state_size(size_t size, int64_t dim) {
   if (static_cast<int64_t>(size) != dim) {
     throw std::invalid_argument("a state has " + std::to_string(dim) + " floats");
@@ -124,8 +131,9 @@ void bind_rows(nb::class_<KvCache>& cache, nb::module_& m) {
             self.append_rows(rows.data(), count, stride);
           },
           nb::arg("rows").noconvert(),
-          "Append positions from rows (n, row_dim) float32 as KvReader gives them. With recurrent "
-          "state, put_state follows. Raises ValueError, or MemoryError with nothing changed.")
+          "Append positions from rows (n, row_dim) float32 as KvReader gives them, rounded to the "
+          "cache's dtype. With recurrent state, put_state follows. Raises ValueError, or "
+          "MemoryError with nothing changed.")
       .def(
           "put_state",
           [](KvCache& self, int64_t length, const Vector1& state) {
@@ -159,7 +167,7 @@ void bind_rows(nb::class_<KvCache>& cache, nb::module_& m) {
           },
           nb::arg("begin"), nb::arg("out").noconvert(),
           "Fill out (n, row_dim) float32 with rows from position `begin` on: layer by layer keys "
-          "of all heads, values, latent, index key. Raises ValueError.")
+          "of all heads, values, latent, index key, each exactly. Raises ValueError.")
       .def(
           "read_state",
           [](const KvReader& self, int64_t length, const StateOut& out) {
@@ -195,8 +203,18 @@ void bind_short_conv(nb::module_& m) {
 
 void bind_sequences(nb::module_& m) {
   bind_layout(m);
-  nb::class_<KvCache> cache(m, "KvCache", "The past of one sequence, all layers, float32.");
-  cache.def(nb::init<std::vector<LayerLayout>>(), nb::arg("layers"))
+  nb::class_<KvCache> cache(m, "KvCache", "The past of one sequence, all layers.");
+  cache
+      .def(
+          "__init__",
+          [](KvCache* self, std::vector<LayerLayout> layers, const std::string& dtype) {
+            new (self) KvCache(std::move(layers), kv_type(dtype));
+          },
+          nb::arg("layers"), nb::arg("dtype") = "f32",
+          "dtype: what keys, values, latents and index keys are kept as, \"f32\" or \"bf16\" "
+          "(rounded as they are written). Raises ValueError.")
+      .def_prop_ro("dtype",
+                   [](const KvCache& self) { return self.type() == KvType::kF32 ? "f32" : "bf16"; })
       .def_prop_ro("length", &KvCache::length, "Positions written.")
       .def_prop_ro("capacity", &KvCache::capacity, "Positions that fit without growing.")
       .def_prop_ro("nbytes", &KvCache::nbytes)

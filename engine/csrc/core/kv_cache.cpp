@@ -76,19 +76,15 @@ void require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument(message);
 }
 
-// Copies the first `positions` of [position / 16][dim][16].
-void copy_transposed(float* to, const float* from, int64_t positions, int64_t dim) {
+// Copies the first `positions` of [position / 16][dim][16], of numbers of `size` bytes.
+void copy_transposed(char* to, const char* from, int64_t positions, int64_t dim, size_t size) {
   const int64_t whole = positions / kKeyBlock * kKeyBlock;
-  const size_t rest_nbytes = sizeof(float) * static_cast<size_t>(positions - whole);
-  std::memcpy(to, from, sizeof(float) * static_cast<size_t>(whole * dim));
+  const size_t rest_nbytes = size * static_cast<size_t>(positions - whole);
+  std::memcpy(to, from, size * static_cast<size_t>(whole * dim));
   for (int64_t d = 0; rest_nbytes != 0 && d < dim; ++d) {
-    const int64_t at = whole * dim + d * kKeyBlock;
+    const size_t at = size * static_cast<size_t>(whole * dim + d * kKeyBlock);
     std::memcpy(to + at, from + at, rest_nbytes);
   }
-}
-
-void copy_rows(float* to, const float* from, int64_t positions, int64_t dim) {
-  std::memcpy(to, from, sizeof(float) * static_cast<size_t>(positions * dim));
 }
 
 }  // namespace
@@ -111,9 +107,10 @@ bool LayerLayout::operator==(const LayerLayout& other) const {
          state_dim == other.state_dim;
 }
 
-KvCache::KvCache(std::vector<LayerLayout> layers) {
+KvCache::KvCache(std::vector<LayerLayout> layers, KvType type)
+    : type_(type), number_nbytes_(type == KvType::kF32 ? sizeof(float) : sizeof(uint16_t)) {
   require(!layers.empty(), "KV cache needs at least one layer");
-  int64_t floats = 0;  // of one block
+  int64_t numbers = 0;  // of one block
   int64_t state = 0;
   for (const LayerLayout& layout : layers) {
     const auto& [heads, head_dim, latent_dim, index_dim, state_dim] = layout;
@@ -124,24 +121,27 @@ KvCache::KvCache(std::vector<LayerLayout> layers) {
             "KV cache layer that keeps nothing");
     require(head_dim % kKeyBlock == 0 && head_dim <= kMaxHeadDim,
             "KV cache head_dim " + std::to_string(head_dim) + " is not a multiple of 16 up to 256");
+    require(type == KvType::kF32 || index_dim <= kMaxIndexDim,
+            "KV cache in bf16 with index keys of " + std::to_string(index_dim) +
+                " numbers, more than 256");
     Place place;
     place.layout = layout;
-    place.keys = floats;
-    bool fits = grow_size(floats, heads, head_dim * kBlockPositions);
-    place.values = floats;
-    fits = fits && grow_size(floats, heads, head_dim * kBlockPositions);
-    place.latents = floats;
-    fits = fits && grow_size(floats, latent_dim, kBlockPositions);
-    place.index_keys = floats;
-    fits = fits && grow_size(floats, index_dim, kBlockPositions);
+    place.at.keys = numbers;
+    bool fits = grow_size(numbers, heads, head_dim * kBlockPositions);
+    place.at.values = numbers;
+    fits = fits && grow_size(numbers, heads, head_dim * kBlockPositions);
+    place.at.latents = numbers;
+    fits = fits && grow_size(numbers, latent_dim, kBlockPositions);
+    place.at.index_keys = numbers;
+    fits = fits && grow_size(numbers, index_dim, kBlockPositions);
     place.state = state;
     fits = fits && grow_size(state, state_dim, 1);
     require(fits, "KV cache dimensions overflow");
     layers_.push_back(place);
   }
-  require(floats != 0, "KV cache that keeps nothing per position");
+  require(numbers != 0, "KV cache that keeps nothing per position");
   state_size_ = sizeof(float) * static_cast<size_t>(state);
-  block_nbytes_ = sizeof(float) * static_cast<size_t>(floats);
+  block_nbytes_ = number_nbytes_ * static_cast<size_t>(numbers);
   if (block_nbytes_ > kHugePage) {
     block_nbytes_ = (block_nbytes_ + kHugePage - 1) / kHugePage * kHugePage;
   }
@@ -242,6 +242,7 @@ void KvCache::truncate(int64_t length) {
 
 void KvCache::copy_prefix(const KvCache& other, int64_t length) {
   const auto same = [](const Place& a, const Place& b) { return a.layout == b.layout; };
+  require(type_ == other.type_, "KV caches of different types");
   require(
       std::equal(layers_.begin(), layers_.end(), other.layers_.begin(), other.layers_.end(), same),
       "KV caches of different dimensions");
@@ -279,11 +280,9 @@ void KvCache::append_rows(const float* rows, int64_t count, int64_t stride) {
     const int64_t part = std::min(count - done, kBlockPositions - first);
     float* block = blocks_[static_cast<size_t>(position / kBlockPositions)];
     const float* from = rows + done * stride;
+    const RowRange range = {first, part, stride};
     for (const Place& place : layers_) {
-      from = copy_layer_rows(place.layout,
-                             LayerBlock<float>{block + place.keys, block + place.values,
-                                               block + place.latents, block + place.index_keys},
-                             {first, part, stride}, from);
+      from = put_layer_rows({type_, place.layout, place.at}, block, range, from);
     }
     done += part;
   }
@@ -327,17 +326,26 @@ void KvCache::drop_snapshots(int64_t beyond) {
 }
 
 void KvCache::copy_block_prefix(float* to, const float* from, int64_t positions) const {
+  char* to_bytes = reinterpret_cast<char*>(to);
+  const char* from_bytes = reinterpret_cast<const char*>(from);
+  const auto transposed = [&](int64_t at, int64_t dim) {
+    const size_t start = number_nbytes_ * static_cast<size_t>(at);
+    copy_transposed(to_bytes + start, from_bytes + start, positions, dim, number_nbytes_);
+  };
+  const auto rows = [&](int64_t at, int64_t dim) {
+    const size_t start = number_nbytes_ * static_cast<size_t>(at);
+    std::memcpy(to_bytes + start, from_bytes + start,
+                number_nbytes_ * static_cast<size_t>(positions * dim));
+  };
   for (const Place& place : layers_) {
     const LayerLayout& layout = place.layout;
     for (int64_t head = 0; head < layout.num_kv_heads; ++head) {
       const int64_t at = head * layout.head_dim * kBlockPositions;
-      const int64_t keys = place.keys + at;
-      const int64_t values = place.values + at;
-      copy_transposed(to + keys, from + keys, positions, layout.head_dim);
-      copy_rows(to + values, from + values, positions, layout.head_dim);
+      transposed(place.at.keys + at, layout.head_dim);
+      rows(place.at.values + at, layout.head_dim);
     }
-    copy_rows(to + place.latents, from + place.latents, positions, layout.latent_dim);
-    copy_transposed(to + place.index_keys, from + place.index_keys, positions, layout.index_dim);
+    rows(place.at.latents, layout.latent_dim);
+    transposed(place.at.index_keys, layout.index_dim);
   }
 }
 
@@ -350,20 +358,20 @@ KvLayerView KvCache::view(int64_t layer) const {
   const Place& at = place(layer);
   require(at.layout.num_kv_heads != 0,
           "KV cache layer " + std::to_string(layer) + " has no keys and values");
-  return {blocks_.data(), at.keys, at.values, kBlockPositions, at.layout.head_dim};
+  return {blocks_.data(), at.at.keys, at.at.values, kBlockPositions, at.layout.head_dim, type_};
 }
 
 RowsView KvCache::latents(int64_t layer) const {
   const Place& at = place(layer);
   require(at.layout.latent_dim != 0, "KV cache layer " + std::to_string(layer) + " has no latents");
-  return {blocks_.data(), at.latents, kBlockPositions, at.layout.latent_dim};
+  return {blocks_.data(), at.at.latents, kBlockPositions, at.layout.latent_dim, type_};
 }
 
 RowsView KvCache::index_keys(int64_t layer) const {
   const Place& at = place(layer);
   require(at.layout.index_dim != 0,
           "KV cache layer " + std::to_string(layer) + " has no index keys");
-  return {blocks_.data(), at.index_keys, kBlockPositions, at.layout.index_dim};
+  return {blocks_.data(), at.at.index_keys, kBlockPositions, at.layout.index_dim, type_};
 }
 
 const float* KvCache::state(int64_t layer) const {

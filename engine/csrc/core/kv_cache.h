@@ -28,7 +28,7 @@ class KvAllocationError : public std::bad_alloc {
   char message_[160];
 };
 
-// What one layer keeps, in floats; zero where it has none of a kind.
+// What one layer keeps, in numbers; zero where it has none of a kind.
 struct LayerLayout {
   int64_t num_kv_heads = 0;  // keys and values of grouped-query attention
   int64_t head_dim = 0;      // a multiple of 16 up to KvCache::kMaxHeadDim
@@ -39,22 +39,32 @@ struct LayerLayout {
   bool operator==(const LayerLayout& other) const;
 };
 
+// Where in a block of positions one layer's begin, in numbers.
+struct BlockOffsets {
+  int64_t keys = 0;
+  int64_t values = 0;
+  int64_t latents = 0;
+  int64_t index_keys = 0;
+};
+
 class KvCache {
  public:
   static constexpr int64_t kBlockPositions = 256;
   static constexpr int64_t kMaxHeadDim = 256;
   static constexpr size_t kMaxSnapshots = 4;
 
-  // One layout per layer. Throws std::invalid_argument; allocates nothing.
-  explicit KvCache(std::vector<LayerLayout> layers);
+  // One layout per layer; positions are stored as `type`, recurrent state as floats. Throws
+  // std::invalid_argument; allocates nothing.
+  explicit KvCache(std::vector<LayerLayout> layers, KvType type = KvType::kF32);
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerLayout& layout(int64_t layer) const { return place(layer).layout; }
+  KvType type() const { return type_; }
   bool has_state() const { return state_size_ != 0; }
-  // Floats of one position as a row, and of the state of one length, all layers together.
+  // Numbers of one position as a row, and of the state of one length, all layers together.
   int64_t row_dim() const;
   int64_t state_dim() const { return static_cast<int64_t>(state_size_ / sizeof(float)); }
   int64_t length() const { return length_; }
@@ -87,8 +97,8 @@ class KvCache {
   void copy_prefix(const KvCache& other, int64_t length);
 
   // Appends `count` positions from rows of row_dim() floats that begin `stride` floats apart: layer
-  // by layer the keys of all heads, their values, the latent, the index key. The state of the new
-  // length, if there is any, is unknown until put_state() tells it. Throws KvAllocationError with
+  // by layer the keys of all heads, their values, the latent, the index key. They are rounded to
+  // type(); what a cache of the same type gave comes back as it was. The state of the new length, if there is any, is unknown until put_state() tells it. Throws KvAllocationError with
   // this cache untouched.
   void append_rows(const float* rows, int64_t count, int64_t stride);
 
@@ -110,13 +120,10 @@ class KvCache {
 
  private:
   friend class KvReader;
-  struct Place {  // of a layer within a block and within the state, in floats
+  struct Place {
     LayerLayout layout;
-    int64_t keys = 0;
-    int64_t values = 0;
-    int64_t latents = 0;
-    int64_t index_keys = 0;
-    int64_t state = 0;
+    BlockOffsets at;
+    int64_t state = 0;  // within the state
   };
   struct Snapshot {
     int64_t length;
@@ -131,6 +138,8 @@ class KvCache {
   void keep_snapshot(int64_t length, const void* state);
 
   std::vector<Place> layers_;
+  KvType type_;
+  size_t number_nbytes_;
   int64_t length_ = 0;
   size_t block_nbytes_ = 0;
   size_t state_size_ = 0;  // bytes

@@ -4,63 +4,36 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
+
+#include "core/kv_numbers.h"
 
 namespace coli {
 namespace {
 
 constexpr int64_t kBlock = KvCache::kBlockPositions;
 
-// The side that is const is the one that is read.
-template <typename Block, typename Row>
-void copy_one(Block* block, Row* row) {
-  if constexpr (std::is_const_v<Block>) {
-    *row = *block;
-  } else {
-    *block = *row;
+// Calls copy(at, step, dim, rows) for each part of a layer: `dim` numbers of position 0 lie `step`
+// apart from `at` on, those of the next one as the part's own order says.
+template <typename Row, typename Copy>
+Row* for_each_part(const LayerOfBlock& layer, Row* rows, const Copy& copy) {
+  const int64_t dim = layer.layout.head_dim;
+  const int64_t heads = layer.layout.num_kv_heads;
+  for (int64_t head = 0; head < heads; ++head, rows += dim) {
+    copy(layer.at.keys + head * dim * kBlock, kKeyBlock, dim, rows);
   }
+  for (int64_t head = 0; head < heads; ++head, rows += dim) {
+    copy(layer.at.values + head * dim * kBlock, int64_t{1}, dim, rows);
+  }
+  copy(layer.at.latents, int64_t{1}, layer.layout.latent_dim, rows);
+  rows += layer.layout.latent_dim;
+  copy(layer.at.index_keys, kKeyBlock, layer.layout.index_dim, rows);
+  return rows + layer.layout.index_dim;
 }
 
-// Between rows and [position / 16][dim][16].
-template <typename Block, typename Row>
-void copy_transposed(Block* block, Row* rows, const RowRange& range, int64_t dim) {
-  for (int64_t i = 0; i < range.count; ++i) {
-    const int64_t t = range.first + i;
-    Block* from = block + t / kKeyBlock * dim * kKeyBlock + t % kKeyBlock;
-    Row* row = rows + i * range.stride;
-    for (int64_t d = 0; d < dim; ++d) copy_one(from + d * kKeyBlock, row + d);
-  }
-}
-
-// Between rows and [position][dim].
-template <typename Block, typename Row>
-void copy_plain(Block* block, Row* rows, const RowRange& range, int64_t dim) {
-  const size_t nbytes = sizeof(float) * static_cast<size_t>(dim);
-  for (int64_t i = 0; nbytes != 0 && i < range.count; ++i) {
-    Block* from = block + (range.first + i) * dim;
-    if constexpr (std::is_const_v<Block>) {
-      std::memcpy(rows + i * range.stride, from, nbytes);
-    } else {
-      std::memcpy(from, rows + i * range.stride, nbytes);
-    }
-  }
-}
-
-template <typename Block, typename Row>
-Row* copy_layer(const LayerLayout& layout, const LayerBlock<Block>& block, const RowRange& range,
-                Row* rows) {
-  const int64_t dim = layout.head_dim;
-  for (int64_t head = 0; head < layout.num_kv_heads; ++head, rows += dim) {
-    copy_transposed(block.keys + head * dim * kBlock, rows, range, dim);
-  }
-  for (int64_t head = 0; head < layout.num_kv_heads; ++head, rows += dim) {
-    copy_plain(block.values + head * dim * kBlock, rows, range, dim);
-  }
-  copy_plain(block.latents, rows, range, layout.latent_dim);
-  rows += layout.latent_dim;
-  copy_transposed(block.index_keys, rows, range, layout.index_dim);
-  return rows + layout.index_dim;
+// Where position t begins: [position / 16][dim][16], or [position][dim].
+int64_t place_of(int64_t t, int64_t step, int64_t dim) {
+  return step == 1 ? t * dim : t / kKeyBlock * dim * kKeyBlock + t % kKeyBlock;
 }
 
 }  // namespace
@@ -69,14 +42,22 @@ int64_t row_dim_of(const LayerLayout& layout) {
   return 2 * layout.num_kv_heads * layout.head_dim + layout.latent_dim + layout.index_dim;
 }
 
-const float* copy_layer_rows(const LayerLayout& layout, const LayerBlock<float>& block,
-                             const RowRange& range, const float* rows) {
-  return copy_layer(layout, block, range, rows);
+const float* put_layer_rows(const LayerOfBlock& layer, float* block, const RowRange& range,
+                            const float* rows) {
+  return for_each_part(layer, rows, [&](int64_t at, int64_t step, int64_t dim, const float* row) {
+    for (int64_t i = 0; i < range.count; ++i, row += range.stride) {
+      put_numbers(layer.type, block, at + place_of(range.first + i, step, dim), step, dim, row);
+    }
+  });
 }
 
-float* copy_layer_rows(const LayerLayout& layout, const LayerBlock<const float>& block,
-                       const RowRange& range, float* rows) {
-  return copy_layer(layout, block, range, rows);
+float* get_layer_rows(const LayerOfBlock& layer, const float* block, const RowRange& range,
+                      float* rows) {
+  return for_each_part(layer, rows, [&](int64_t at, int64_t step, int64_t dim, float* row) {
+    for (int64_t i = 0; i < range.count; ++i, row += range.stride) {
+      get_numbers(layer.type, block, at + place_of(range.first + i, step, dim), step, dim, row);
+    }
+  });
 }
 
 KvReader::KvReader(std::shared_ptr<const KvCache> cache)
@@ -101,11 +82,8 @@ void KvReader::read_rows(int64_t begin, int64_t count, float* to, int64_t stride
     const float* block = blocks_[static_cast<size_t>((begin + done) / kBlock)];
     float* rows = to + done * stride;
     for (const KvCache::Place& place : cache_->layers_) {
-      rows =
-          copy_layer_rows(place.layout,
-                          LayerBlock<const float>{block + place.keys, block + place.values,
-                                                  block + place.latents, block + place.index_keys},
-                          {first, part, stride}, rows);
+      rows = get_layer_rows({cache_->type_, place.layout, place.at}, block, {first, part, stride},
+                            rows);
     }
     done += part;
   }

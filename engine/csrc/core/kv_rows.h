@@ -42,13 +42,11 @@ class KvReader {
 // Floats of one layer in a row.
 int64_t row_dim_of(const LayerLayout& layout);
 
-// Where one layer of a block lies.
-template <typename Float>
-struct LayerBlock {
-  Float* keys;
-  Float* values;
-  Float* latents;
-  Float* index_keys;
+// One layer of a block.
+struct LayerOfBlock {
+  KvType type;
+  LayerLayout layout;
+  BlockOffsets at;
 };
 
 // Some positions of a block, and the distance of their rows in floats.
@@ -59,9 +57,9 @@ struct RowRange {
 };
 
 // Copies one layer's part of rows into a block, or out of it; returns where its next layer's begins.
-const float* copy_layer_rows(const LayerLayout& layout, const LayerBlock<float>& block,
-                             const RowRange& range, const float* rows);
-float* copy_layer_rows(const LayerLayout& layout, const LayerBlock<const float>& block,
-                       const RowRange& range, float* rows);
+const float* put_layer_rows(const LayerOfBlock& layer, float* block, const RowRange& range,
+                            const float* rows);
+float* get_layer_rows(const LayerOfBlock& layer, const float* block, const RowRange& range,
+                      float* rows);
 
 }  // namespace coli

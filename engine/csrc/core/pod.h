@@ -114,7 +114,13 @@ struct ConvRow {
   float* out;
 };
 
-// One layer of one sequence's cache. Positions live in blocks of `block_positions` (a multiple of
+// What the numbers of a cache are stored as: floats, or their upper halves, rounded.
+enum class KvType : int32_t { kF32, kBf16 };
+
+constexpr int64_t kMaxIndexDim = 256;  // numbers of an index key
+
+// One layer of one sequence's cache. Offsets count numbers, of `type` whatever the pointers say.
+// Positions live in blocks of `block_positions` (a multiple of
 // 64); blocks[b] is the block's base, and within it, for this layer, KV head h has its keys at
 // key_offset + h * head_dim * block_positions, as [block_positions / 16][head_dim][16], and its
 // values at value_offset + h * head_dim * block_positions, as [block_positions][head_dim].
@@ -124,9 +130,10 @@ struct KvLayerView {
   int64_t value_offset;
   int64_t block_positions;
   int64_t head_dim;
+  KvType type = KvType::kF32;
 };
 
-// One row of `dim` floats per position, of one layer of one sequence's cache: blocks[b] + offset is
+// One row of `dim` numbers of `type` per position, of one layer of one sequence's cache: blocks[b] + offset is
 // where positions [b * block_positions, (b + 1) * block_positions) lie, either row by row or, where
 // the reader wants positions in lanes, as [block_positions / 16][dim][16].
 struct RowsView {
@@ -134,6 +141,7 @@ struct RowsView {
   int64_t offset;
   int64_t block_positions;
   int64_t dim;
+  KvType type = KvType::kF32;
 };
 
 // A learned bias for every distance from query to key, as mixtures of a few profiles: profile j

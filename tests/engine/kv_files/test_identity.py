@@ -36,6 +36,7 @@ def model(tmp_path: Path) -> Path:
         ({"numerics": "float"}, "numerics default"),
         ({"experts_per_token": 2}, "experts per token"),
         ({"layers": "d" * 64}, "other sizes"),
+        ({"kv_dtype": "bf16"}, "its rows were kept as f32"),
     ],
 )
 def test_each_part_counts(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -43,6 +44,14 @@ def test_each_part_counts(change: dict[str, Any], reason: str, tmp_path: Path) -
     save_all(file_of(path, PLAIN), [Turn(ids_of(9), ())], PLAIN)
     with pytest.raises(Unusable, match=reason):
         read_back(path, PLAIN, replace(IDENTITY, **change))
+
+
+def test_a_file_that_does_not_say_how_rows_were_kept_has_floats() -> None:
+    told = IDENTITY.as_dict()
+    del told["kv_dtype"]
+    IDENTITY.check(told)
+    with pytest.raises(Unusable, match="kept as f32"):
+        replace(IDENTITY, kv_dtype="bf16").check(told)
 
 
 def test_the_name_of_a_model_does_not_count(tmp_path: Path) -> None:

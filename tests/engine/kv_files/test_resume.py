@@ -64,19 +64,20 @@ def test_only_the_new_tokens_are_computed(model: Path) -> None:
         assert engine.report()["num_rows"] == 2  # the last token of the reply, and the new one
 
 
-def test_restored_copied_and_computed_rows_are_the_same(family_dir: Path) -> None:
+@pytest.mark.parametrize("kv_dtype", ["f32", "bf16"])
+def test_restored_copied_and_computed_rows_are_the_same(family_dir: Path, kv_dtype: str) -> None:
     for path in family_dir.glob(".coli_kv*"):
         path.unlink()
     prompt = prompt_of(200)
-    with saving(family_dir, num_slots=2) as engine:
+    with saving(family_dir, num_slots=2, kv_dtype=kv_dtype) as engine:
         ask(engine, prompt, 0)
     branch = prompt + prompt_of(30, seed=4)
-    with saving(family_dir, num_slots=2) as engine:
+    with saving(family_dir, num_slots=2, kv_dtype=kv_dtype) as engine:
         copied = ask(engine, branch, 1)
-    with saving(family_dir, num_slots=2, kv_share=False) as engine:
+    with saving(family_dir, num_slots=2, kv_share=False, kv_dtype=kv_dtype) as engine:
         restored = ask(engine, branch, 0)
     assert copied.num_reused == restored.num_reused == 200
-    assert fresh(family_dir, branch).same_as(copied)
+    assert fresh(family_dir, branch, kv_dtype=kv_dtype).same_as(copied)
     assert copied.same_as(restored)
 
 

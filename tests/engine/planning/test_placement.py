@@ -125,6 +125,20 @@ def test_the_draft_layers_cache_is_part_of_a_conversation(tmp_path: Path) -> Non
     assert without == bytes_per_position(model.make_cache())
 
 
+def test_rows_in_bf16_take_half_of_what_conversations_take(stream: Path) -> None:
+    environ = {**LONG, "SNAP": str(stream)}
+    config = read_config((), environ)
+    half = read_config((), {**environ, "COLI_KV_DTYPE": "bf16"})
+    with closing(open_checkpoint(stream)) as checkpoint:
+        needs = [
+            expected_placement(
+                checkpoint, sizes_of(checkpoint, each), each, Memory(4 * GB, 4 * GB)
+            ).placement.needs.kv_bytes
+            for each in (config, half)
+        ]
+    assert needs[0] == pytest.approx(2 * needs[1], rel=0.01)
+
+
 def test_a_dense_model_whose_conversations_may_outgrow_the_budget_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,9 +52,11 @@ void block_scores(const KvLayerView& kv, const AttentionRange& range, const Quer
                   int64_t begin, int64_t end, float* scores) {
   for (int64_t t = begin; t < end; ++t) {
     const int64_t lane = t % kKeyBlock;
-    const float* keys = key_block(kv, range.kv_head, t - lane) + lane;
+    float key[kMaxHeadDim];
+    get_numbers(kv.type, block_of(kv, t), key_at(kv, range.kv_head, t - lane) + lane, kKeyBlock,
+                kv.head_dim, key);
     float sum = 0.0F;
-    for (int64_t d = 0; d < kv.head_dim; ++d) sum = std::fma(query.q[d], keys[d * kKeyBlock], sum);
+    for (int64_t d = 0; d < kv.head_dim; ++d) sum = std::fma(query.q[d], key[d], sum);
     scores[t - begin] = range.scale * sum;
     if (range.mix != nullptr) {
       scores[t - begin] += relative_bias(range.bank, query, query.position - t);
@@ -62,9 +64,10 @@ void block_scores(const KvLayerView& kv, const AttentionRange& range, const Quer
   }
 }
 
-// Adds `count` keys whose first is in lane `lane`.
-void add_block(SoftmaxState& state, const float* scores, int64_t lane, int64_t count,
-               const float* values, int64_t head_dim) {
+// Adds the `count` keys from position `begin` on, which lie in one softmax block.
+void add_block(SoftmaxState& state, const float* scores, const KvLayerView& kv, int64_t kv_head,
+               int64_t begin, int64_t count) {
+  const int64_t head_dim = kv.head_dim;
   float m = state.m;
   for (int64_t i = 0; i < count; ++i) m = scores[i] > m ? scores[i] : m;
   if (m != state.m) {
@@ -75,8 +78,10 @@ void add_block(SoftmaxState& state, const float* scores, int64_t lane, int64_t c
   }
   for (int64_t i = 0; i < count; ++i) {
     const float p = exp_scalar(scores[i] - m);
-    state.l[(lane + i) % kLanes] += p;
-    const float* value = values + i * head_dim;
+    state.l[(begin + i) % kLanes] += p;
+    float value[kMaxHeadDim];
+    get_numbers(kv.type, block_of(kv, begin + i), value_at(kv, kv_head, begin + i), 1, head_dim,
+                value);
     for (int64_t d = 0; d < head_dim; ++d) state.o[d] = std::fma(p, value[d], state.o[d]);
   }
 }
@@ -115,8 +120,7 @@ void attention_scalar(const KvLayerView& kv, const AttentionRange& range) {
         const int64_t count = (next < end ? next : end) - begin;
         float scores[kSoftmaxBlock];
         block_scores(kv, range, query, begin, begin + count, scores);
-        const float* values = value_row(kv, range.kv_head, begin);
-        add_block(state, scores, begin % kLanes, count, values, kv.head_dim);
+        add_block(state, scores, kv, range.kv_head, begin, count);
         begin += count;
       }
       write_result(state, kv.head_dim, range.out + row * range.ldo + head * kv.head_dim);

@@ -9,6 +9,7 @@
 #include "core/pod.h"
 #include "ops/attention/attention_tiles.h"
 #include "ops/attention/kv_rows.h"
+#include "ops/lanes/cached_floats.h"
 
 namespace coli {
 namespace {
@@ -214,7 +215,28 @@ void finish_group(const Group& group, const AttentionRange& range, int64_t first
   }
 }
 
-void attend(const KvLayerView& kv, const AttentionRange& range) {
+// Keys and values of a softmax block that are not stored as floats.
+struct WideBlock {
+  alignas(64) float keys[kSoftmaxBlock * kMaxHeadDim];
+  alignas(64) float values[kSoftmaxBlock * kMaxHeadDim];
+};
+
+// The softmax block at `start`, of which the keys of the block at `next` will be wanted next.
+CacheBlock read_block(const KvLayerView& kv, int64_t kv_head, int64_t start, int64_t next,
+                      WideBlock* wide) {
+  const int64_t size = kSoftmaxBlock * kv.head_dim;
+  const float* block = block_of(kv, start);
+  const int64_t ahead = key_at(kv, kv_head, next);
+  if (kv.type == KvType::kF32) {
+    return {block + key_at(kv, kv_head, start), block + value_at(kv, kv_head, start),
+            block_of(kv, next) + ahead};
+  }
+  return {cached_floats(kv.type, block, key_at(kv, kv_head, start), size, wide->keys),
+          cached_floats(kv.type, block, value_at(kv, kv_head, start), size, wide->values),
+          block_of(kv, next) + ahead / 2};
+}
+
+void walk(const KvLayerView& kv, const AttentionRange& range, WideBlock* wide) {
   Group group;
   group.head_dim = kv.head_dim;
   group.scale = range.scale;
@@ -230,17 +252,21 @@ void attend(const KvLayerView& kv, const AttentionRange& range) {
     const int64_t oldest = group.position[0] - group.window + 1;  // with a window
     const int64_t begin =
         group.window == 0 || oldest < 0 ? 0 : oldest / kSoftmaxBlock * kSoftmaxBlock;
-    const float* keys = key_block(kv, range.kv_head, begin);
     for (int64_t start = begin; start <= last; start += kSoftmaxBlock) {
       const int64_t next = start + kSoftmaxBlock;
-      const CacheBlock block = {keys, value_row(kv, range.kv_head, start),
-                                next <= last ? key_block(kv, range.kv_head, next) : keys};
+      const CacheBlock block =
+          read_block(kv, range.kv_head, start, next <= last ? next : start, wide);
       for (int tile = 0; tile < tiles; ++tile) tile_softmax(group, tile, start, block);
       for (int tile = 0; tile < tiles; ++tile) tile_add_values(group, tile, start, block);
-      keys = block.next_keys;
     }
     finish_group(group, range, first);
   }
+}
+
+void attend(const KvLayerView& kv, const AttentionRange& range) {
+  if (kv.type == KvType::kF32) return walk(kv, range, nullptr);
+  WideBlock wide;
+  walk(kv, range, &wide);
 }
 
 }  // namespace

@@ -3,37 +3,41 @@
 // Internal linkage only, so that no code built for one instruction set is shared with another.
 #pragma once
 
+#include "core/kv_numbers.h"
 #include "core/pod.h"
 
 namespace coli {
 
 constexpr int64_t kMaxHeadDim = 256;
 
-// Keys of the 16 positions from `position` on (a multiple of 16), as [head_dim][16].
-static inline float* key_block(const KvLayerView& kv, int64_t kv_head, int64_t position) {
-  float* block = kv.blocks[position / kv.block_positions];
-  const int64_t row = kv_head * kv.block_positions + position % kv.block_positions;
-  return block + kv.key_offset + row * kv.head_dim;
+static inline float* block_of(const KvLayerView& kv, int64_t position) {
+  return kv.blocks[position / kv.block_positions];
 }
 
-// Values of `position`, followed by those of the next positions of its block.
-static inline float* value_row(const KvLayerView& kv, int64_t kv_head, int64_t position) {
-  float* block = kv.blocks[position / kv.block_positions];
+// Where in its block the keys of the 16 positions from `position` on (a multiple of 16) begin, as
+// [head_dim][16].
+static inline int64_t key_at(const KvLayerView& kv, int64_t kv_head, int64_t position) {
   const int64_t row = kv_head * kv.block_positions + position % kv.block_positions;
-  return block + kv.value_offset + row * kv.head_dim;
+  return kv.key_offset + row * kv.head_dim;
+}
+
+// Where in its block the values of `position` begin, followed by those of the next positions.
+static inline int64_t value_at(const KvLayerView& kv, int64_t kv_head, int64_t position) {
+  const int64_t row = kv_head * kv.block_positions + position % kv.block_positions;
+  return kv.value_offset + row * kv.head_dim;
 }
 
 static inline void store_key_row(const KvLayerView& kv, int64_t kv_head, int64_t position,
                                  const float* key) {
   const int64_t lane = position % kKeyBlock;
-  float* to = key_block(kv, kv_head, position - lane) + lane;
-  for (int64_t d = 0; d < kv.head_dim; ++d) to[d * kKeyBlock] = key[d];
+  put_numbers(kv.type, block_of(kv, position), key_at(kv, kv_head, position - lane) + lane,
+              kKeyBlock, kv.head_dim, key);
 }
 
 static inline void store_value_row(const KvLayerView& kv, int64_t kv_head, int64_t position,
                                    const float* value) {
-  float* to = value_row(kv, kv_head, position);
-  for (int64_t d = 0; d < kv.head_dim; ++d) to[d] = value[d];
+  put_numbers(kv.type, block_of(kv, position), value_at(kv, kv_head, position), 1, kv.head_dim,
+              value);
 }
 
 }  // namespace coli

@@ -5,10 +5,14 @@
 
 namespace coli {
 
-// Keys of the positions from `position` on (a multiple of 16), as [dim][16].
-static inline const float* index_key_block(const RowsView& view, int64_t position) {
-  const float* block = view.blocks[position / view.block_positions];
-  return block + view.offset + position % view.block_positions * view.dim;
+static inline float* index_block(const RowsView& view, int64_t position) {
+  return view.blocks[position / view.block_positions];
+}
+
+// Where in that block the keys of the positions from `position` on (a multiple of 16) begin, as
+// [dim][16].
+static inline int64_t index_key_at(const RowsView& view, int64_t position) {
+  return view.offset + position % view.block_positions * view.dim;
 }
 
 }  // namespace coli

@@ -8,6 +8,7 @@
 #include "core/pod.h"
 #include "ops/indexer/index_keys.h"
 #include "ops/indexer/indexer.h"
+#include "ops/lanes/cached_floats.h"
 
 namespace coli {
 namespace {
@@ -61,18 +62,33 @@ void score_blocks(const float* const* keys, int64_t dim, const IndexQuery& query
   }
 }
 
-void score_positions(const RowsView& view, const IndexQuery& query, int64_t begin, int64_t end,
-                     float* scores) {
+// The keys of 16 positions as floats; `room` as in cached_floats.
+const float* keys_of(const RowsView& view, int64_t position, float* room) {
+  return cached_floats(view.type, index_block(view, position), index_key_at(view, position),
+                       kKeyBlock * view.dim, room);
+}
+
+void walk_positions(const RowsView& view, const IndexQuery& query, int64_t begin, int64_t end,
+                    float* scores, float* room) {
   int64_t at = begin;
   for (; at + (kTileBlocks - 1) * kKeyBlock < end; at += kTileBlocks * kKeyBlock) {
     const float* keys[kTileBlocks];
-    for (int b = 0; b < kTileBlocks; ++b) keys[b] = index_key_block(view, at + b * kKeyBlock);
+    for (int b = 0; b < kTileBlocks; ++b) {
+      keys[b] = keys_of(view, at + b * kKeyBlock, room + b * kKeyBlock * view.dim);
+    }
     score_blocks<kTileBlocks>(keys, view.dim, query, scores + at - begin);
   }
   for (; at < end; at += kKeyBlock) {
-    const float* key = index_key_block(view, at);
+    const float* key = keys_of(view, at, room);
     score_blocks<1>(&key, view.dim, query, scores + at - begin);
   }
+}
+
+void score_positions(const RowsView& view, const IndexQuery& query, int64_t begin, int64_t end,
+                     float* scores) {
+  if (view.type == KvType::kF32) return walk_positions(view, query, begin, end, scores, nullptr);
+  alignas(64) float room[kTileBlocks * kKeyBlock * kMaxIndexDim];
+  walk_positions(view, query, begin, end, scores, room);
 }
 
 }  // namespace

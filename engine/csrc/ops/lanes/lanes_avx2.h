@@ -17,6 +17,14 @@ struct Lanes {
 
 inline Lanes load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
 
+inline __m256 widen_half(const uint16_t* from) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+// 16 bf16 as floats.
+inline Lanes widen(const uint16_t* from) { return {widen_half(from), widen_half(from + 8)}; }
+
 inline void store(float* to, const Lanes& x) {
   _mm256_storeu_ps(to, x.low);
   _mm256_storeu_ps(to + 8, x.high);

@@ -16,6 +16,11 @@ namespace {
 using Lanes = __m512;
 
 inline Lanes load(const float* from) { return _mm512_loadu_ps(from); }
+// 16 bf16 as floats.
+inline Lanes widen(const uint16_t* from) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
 inline void store(float* to, Lanes x) { _mm512_storeu_ps(to, x); }
 inline Lanes splat(float x) { return _mm512_set1_ps(x); }
 inline Lanes fmadd(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }

@@ -21,6 +21,16 @@ inline Lanes load(const float* from) {
   return {vld1q_f32(from), vld1q_f32(from + 4), vld1q_f32(from + 8), vld1q_f32(from + 12)};
 }
 
+inline float32x4_t widen_quarter(const uint16_t* from) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from), 16));
+}
+
+// 16 bf16 as floats.
+inline Lanes widen(const uint16_t* from) {
+  return {widen_quarter(from), widen_quarter(from + 4), widen_quarter(from + 8),
+          widen_quarter(from + 12)};
+}
+
 inline void store(float* to, const Lanes& x) {
   vst1q_f32(to, x.a);
   vst1q_f32(to + 4, x.b);

@@ -1,12 +1,14 @@
 #include "ops/mla/latent_attention.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
+#include "core/kv_numbers.h"
 #include "core/scratch_pool.h"
 #include "core/thread_team.h"
 #include "dispatch.h"
+#include "ops/indexer/index_keys.h"
+#include "ops/mla/latent_rows.h"
 #include "ops/mla/mla.h"
 
 namespace coli {
@@ -50,6 +52,13 @@ struct HeadSet {
 int64_t query_size(const MlaShape& shape) { return shape.dim * shape.lanes; }
 int64_t state_size(const MlaShape& shape) { return (2 + shape.value_dim) * shape.lanes; }
 
+// Floats that latents of a softmax block are widened into, where they are not floats.
+int64_t room_size(const Step& step) {
+  const auto is_narrow = [](const RowKeys& keys) { return keys.latents.type != KvType::kF32; };
+  const bool any = std::any_of(step.rows.begin(), step.rows.end(), is_narrow);
+  return any ? kSoftmaxBlock * step.latent_dim : 0;
+}
+
 // to[d * lanes] = from[d] for d < n, 16 heads at a time: `from` of lane i starts at i * stride.
 void put_in_lanes(const float* from, int64_t stride, int64_t num_heads, int64_t n, int64_t lanes,
                   float* to) {
@@ -90,13 +99,19 @@ void unpack_result(Step& step, const HeadSet& set, const float* state) {
   }
 }
 
-void run_segment(const Step& step, const HeadSet& set, int64_t segment, const float* q,
-                 float* state) {
+// What a segment is computed with: the packed query, where its sums go, and `room_size` floats.
+struct Places {
+  const float* q;
+  float* state;
+  float* room;
+};
+
+void run_segment(const Step& step, const HeadSet& set, int64_t segment, const Places& places) {
   const RowKeys& keys = step.rows[static_cast<size_t>(set.row)];
   const int64_t begin = segment * kMlaSegment;
   kernels().mla_segment(keys.latents, set.shape,
-                        {q, state, keys.list == nullptr ? nullptr : keys.list + begin, begin,
-                         std::min(kMlaSegment, keys.count - begin)});
+                        {places.q, places.state, keys.list == nullptr ? nullptr : keys.list + begin,
+                         begin, std::min(kMlaSegment, keys.count - begin), places.room});
 }
 
 // Sets of `groups` lane groups of a row; the last may be smaller.
@@ -124,7 +139,8 @@ void attend_by_sets(Step& step, const SetPlan& plan) {
   static ScratchPool pool;  // calls come from the one engine thread
   const int64_t q_size = query_size(widest(step, plan));
   const int64_t sums_size = state_size(widest(step, plan));
-  pool.ensure(ThreadTeam::instance().size(), static_cast<size_t>(q_size + 2 * sums_size));
+  pool.ensure(ThreadTeam::instance().size(),
+              static_cast<size_t>(q_size + 2 * sums_size + room_size(step)));
   const KernelTable& k = kernels();
   const auto count = static_cast<int64_t>(step.rows.size()) * plan.per_row();
   ThreadTeam::instance().run(count, 1, [&](int64_t begin, int64_t end) {
@@ -132,13 +148,14 @@ void attend_by_sets(Step& step, const SetPlan& plan) {
     float* q = scratch.data();
     float* state = q + q_size;
     float* next = state + sums_size;
+    float* room = next + sums_size;
     for (int64_t i = begin; i < end; ++i) {
       const HeadSet set = nth_set(step, plan, i);
       pack_query(step, set, q);
-      run_segment(step, set, 0, q, state);
+      run_segment(step, set, 0, {q, state, room});
       const int64_t num_segments = step.rows[static_cast<size_t>(set.row)].num_segments();
       for (int64_t segment = 1; segment < num_segments; ++segment) {
-        run_segment(step, set, segment, q, next);
+        run_segment(step, set, segment, {q, next, room});
         k.mla_join(set.shape, state, next);
       }
       k.mla_divide(set.shape, state);
@@ -171,7 +188,8 @@ void attend_by_segments(Step& step, const SetPlan& plan) {
   }
   const int64_t sums_size = state_size(widest(step, plan));
   sums.ensure(checked_mul(pieces.size(), static_cast<size_t>(sums_size) * sizeof(float)));
-  pool.ensure(ThreadTeam::instance().size(), static_cast<size_t>(query_size(widest(step, plan))));
+  const int64_t q_size = query_size(widest(step, plan));
+  pool.ensure(ThreadTeam::instance().size(), static_cast<size_t>(q_size + room_size(step)));
   const auto num_pieces = static_cast<int64_t>(pieces.size());
   ThreadTeam::instance().run(num_pieces, 1, [&](int64_t begin, int64_t end) {
     const ScratchPool::Lease scratch = pool.take();
@@ -181,7 +199,8 @@ void attend_by_segments(Step& step, const SetPlan& plan) {
       const HeadSet set = nth_set(step, plan, piece.set);
       if (packed != piece.set) pack_query(step, set, scratch.data());
       packed = piece.set;
-      run_segment(step, set, piece.segment, scratch.data(), sums.as<float>() + i * sums_size);
+      run_segment(step, set, piece.segment,
+                  {scratch.data(), sums.as<float>() + i * sums_size, scratch.data() + q_size});
     }
   });
   const KernelTable& k = kernels();
@@ -264,10 +283,8 @@ void store_latents(const Rows& x, int64_t offset, const Batch& batch, int64_t la
     check_columns(x, offset, view.dim, batch);
     for (int64_t r = 0; r < segment.rows; ++r) {
       const int64_t position = segment.start + r;
-      float* to = view.blocks[position / view.block_positions] + view.offset +
-                  position % view.block_positions * view.dim;
-      std::memcpy(to, x.row(segment.first_row + r) + offset,
-                  static_cast<size_t>(view.dim) * sizeof(float));
+      put_numbers(view.type, latent_block(view, position), latent_at(view, position), 1, view.dim,
+                  x.row(segment.first_row + r) + offset);
     }
   }
 }
@@ -278,11 +295,10 @@ void store_index_keys(const Rows& x, int64_t offset, const Batch& batch, int64_t
     check_columns(x, offset, view.dim, batch);
     for (int64_t r = 0; r < segment.rows; ++r) {
       const int64_t position = segment.start + r;
-      const int64_t in_block = position % view.block_positions;
-      float* to = view.blocks[position / view.block_positions] + view.offset +
-                  in_block / kKeyBlock * kKeyBlock * view.dim + in_block % kKeyBlock;
-      const float* from = x.row(segment.first_row + r) + offset;
-      for (int64_t d = 0; d < view.dim; ++d) to[d * kKeyBlock] = from[d];
+      const int64_t lane = position % kKeyBlock;
+      put_numbers(view.type, index_block(view, position),
+                  index_key_at(view, position - lane) + lane, kKeyBlock, view.dim,
+                  x.row(segment.first_row + r) + offset);
     }
   }
 }

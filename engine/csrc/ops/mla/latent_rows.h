@@ -5,9 +5,13 @@
 
 namespace coli {
 
-static inline const float* latent_row(const RowsView& view, int64_t position) {
-  const float* block = view.blocks[position / view.block_positions];
-  return block + view.offset + position % view.block_positions * view.dim;
+static inline float* latent_block(const RowsView& view, int64_t position) {
+  return view.blocks[position / view.block_positions];
+}
+
+// The first of its numbers in that block.
+static inline int64_t latent_at(const RowsView& view, int64_t position) {
+  return view.offset + position % view.block_positions * view.dim;
 }
 
 }  // namespace coli

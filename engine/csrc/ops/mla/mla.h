@@ -38,12 +38,14 @@ struct MlaShape {
 // q:     [dim][lanes].
 // state: [2 + value_dim][lanes]: m, l, then o; written, never read.
 // list:  the segment's positions, or null for first, first + 1, ...
+// room:  [64][dim], for latents that are not stored as floats; else not touched.
 struct MlaSegment {
   const float* q;
   float* state;
   const int32_t* list;
   int64_t first;
   int64_t count;  // 1..kMlaSegment
+  float* room = nullptr;
 };
 
 #define COLI_MLA_VARIANT(isa)                                                                     \

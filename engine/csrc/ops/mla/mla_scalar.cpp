@@ -2,6 +2,7 @@
 // for bit. The formula is in mla.h.
 #include <cmath>
 
+#include "core/kv_numbers.h"
 #include "ops/mla/latent_rows.h"
 #include "ops/mla/mla.h"
 #include "ops/swiglu/exp_scalar.h"
@@ -21,6 +22,15 @@ struct LaneState {
 
 LaneState lane_state(const MlaShape& shape, float* state, int64_t lane) {
   return {state + lane, state + shape.lanes + lane, state + 2 * shape.lanes + lane, shape.lanes};
+}
+
+// A latent as floats: where it lies, or in `room`.
+const float* row_of(const RowsView& latents, int64_t position, float* room) {
+  const float* block = latent_block(latents, position);
+  const int64_t at = latent_at(latents, position);
+  if (latents.type == KvType::kF32) return block + at;
+  get_numbers(latents.type, block, at, 1, latents.dim, room);
+  return room;
 }
 
 void add_block(const MlaShape& shape, const float* const* rows, int64_t count, const float* q,
@@ -62,7 +72,8 @@ void mla_segment_scalar(const RowsView& latents, const MlaShape& shape, const Ml
       const float* rows[kSoftmaxBlock];
       for (int64_t i = 0; i < count; ++i) {
         const int64_t at = begin + i;
-        rows[i] = latent_row(latents, part.list != nullptr ? part.list[at] : part.first + at);
+        rows[i] = row_of(latents, part.list != nullptr ? part.list[at] : part.first + at,
+                         part.room + i * latents.dim);
       }
       add_block(shape, rows, count, part.q + lane, state);
     }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/pod.h"
+#include "ops/lanes/cached_floats.h"
 #include "ops/mla/latent_rows.h"
 #include "ops/mla/mla.h"
 
@@ -190,8 +191,10 @@ void attend_segment(const RowsView& latents, const MlaShape& shape, const MlaSeg
     const int64_t count = rest < kSoftmaxBlock ? rest : kSoftmaxBlock;
     const float* rows[kSoftmaxBlock];
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = begin + i;
-      rows[i] = latent_row(latents, part.list != nullptr ? part.list[at] : part.first + at);
+      const int64_t position = part.list != nullptr ? part.list[begin + i] : part.first + begin + i;
+      rows[i] =
+          cached_floats(latents.type, latent_block(latents, position), latent_at(latents, position),
+                        latents.dim, part.room + i * latents.dim);
     }
     for (int64_t lane = 0; lane < shape.lanes; lane += kTileGroups * kLaneWidth) {
       const int64_t groups = (shape.lanes - lane) / kLaneWidth;
