@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from colibri_engine.config import EngineConfig
     from colibri_engine.experts.store import ExpertStore
+    from colibri_engine.experts.tiers import ExpertTiers
     from colibri_engine.grammar import Constraint
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.models.base import Model
@@ -103,16 +104,7 @@ def load(config: EngineConfig) -> Loaded:
         )
     finally:
         checkpoint.close()
-    layout = Layout(
-        config.num_slots,
-        config.prefill_chunk,
-        machine.num_usable_cores(),
-        make_drafting(config, model, store),
-        config.kv_share,
-        tiers,
-        config.kv_dtype,
-        draft_position_bytes(model, config),
-    )
+    layout = _layout(config, model, store, tiers)
     engine = Engine(model, kernels.Batch(), tokenizer, admission, layout)
     if kept is not None:
         # Of a split GGUF model any part may have been named: the first stands for it.
@@ -155,6 +147,21 @@ def _expected_grammar(path: Path, compiler: GrammarCompiler) -> Constraint:
             source="COLI_DRAFT_GRAMMAR",
             hint="give a file with a JSON schema or GBNF, or unset it",
         ) from exc
+
+
+def _layout(
+    config: EngineConfig, model: Model, store: ExpertStore | None, tiers: ExpertTiers | None
+) -> Layout:
+    return Layout(
+        config.num_slots,
+        config.prefill_chunk,
+        machine.num_usable_cores(),
+        make_drafting(config, model, store),
+        config.kv_share,
+        tiers,
+        config.kv_dtype,
+        draft_position_bytes(model, config),
+    )
 
 
 def _load_model(checkpoint: Checkpoint, config: EngineConfig, store: ExpertStore | None) -> Model:

@@ -176,9 +176,10 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_context_beyond_what_the_model_was_trained_for_is_told(
     model_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    startup.load(config(model_dir, context_length=256))
+    startup.load(config(model_dir, context_length=256, is_context_given=True))
+    startup.load(config(model_dir, context_length=4096))  # nobody asked for that many
     assert told(caplog) == []
-    startup.load(config(model_dir, context_length=257))
+    startup.load(config(model_dir, context_length=257, is_context_given=True))
     (line,) = told(caplog)
     assert "a context of 257 tokens (--ctx) is more than the 256" in line
 

@@ -52,12 +52,8 @@ struct HeadSet {
 int64_t query_size(const MlaShape& shape) { return shape.dim * shape.lanes; }
 int64_t state_size(const MlaShape& shape) { return (2 + shape.value_dim) * shape.lanes; }
 
-// Floats that latents of a softmax block are widened into, where they are not floats.
-int64_t room_size(const Step& step) {
-  const auto is_narrow = [](const RowKeys& keys) { return keys.latents.type != KvType::kF32; };
-  const bool any = std::any_of(step.rows.begin(), step.rows.end(), is_narrow);
-  return any ? kSoftmaxBlock * step.latent_dim : 0;
-}
+// Floats that the latents of a softmax block are widened into, where they are not floats.
+int64_t room_size(const Step& step) { return kSoftmaxBlock * step.latent_dim; }
 
 // to[d * lanes] = from[d] for d < n, 16 heads at a time: `from` of lane i starts at i * stride.
 void put_in_lanes(const float* from, int64_t stride, int64_t num_heads, int64_t n, int64_t lanes,
@@ -99,19 +95,14 @@ void unpack_result(Step& step, const HeadSet& set, const float* state) {
   }
 }
 
-// What a segment is computed with: the packed query, where its sums go, and `room_size` floats.
-struct Places {
-  const float* q;
-  float* state;
-  float* room;
-};
-
-void run_segment(const Step& step, const HeadSet& set, int64_t segment, const Places& places) {
+// `part` has the packed query, where the sums go, and room_size() floats.
+void run_segment(const Step& step, const HeadSet& set, int64_t segment, MlaSegment part) {
   const RowKeys& keys = step.rows[static_cast<size_t>(set.row)];
   const int64_t begin = segment * kMlaSegment;
-  kernels().mla_segment(keys.latents, set.shape,
-                        {places.q, places.state, keys.list == nullptr ? nullptr : keys.list + begin,
-                         begin, std::min(kMlaSegment, keys.count - begin), places.room});
+  part.list = keys.list == nullptr ? nullptr : keys.list + begin;
+  part.first = begin;
+  part.count = std::min(kMlaSegment, keys.count - begin);
+  kernels().mla_segment(keys.latents, set.shape, part);
 }
 
 // Sets of `groups` lane groups of a row; the last may be smaller.
@@ -152,10 +143,10 @@ void attend_by_sets(Step& step, const SetPlan& plan) {
     for (int64_t i = begin; i < end; ++i) {
       const HeadSet set = nth_set(step, plan, i);
       pack_query(step, set, q);
-      run_segment(step, set, 0, {q, state, room});
+      run_segment(step, set, 0, {q, state, nullptr, 0, 0, room});
       const int64_t num_segments = step.rows[static_cast<size_t>(set.row)].num_segments();
       for (int64_t segment = 1; segment < num_segments; ++segment) {
-        run_segment(step, set, segment, {q, next, room});
+        run_segment(step, set, segment, {q, next, nullptr, 0, 0, room});
         k.mla_join(set.shape, state, next);
       }
       k.mla_divide(set.shape, state);
@@ -199,8 +190,9 @@ void attend_by_segments(Step& step, const SetPlan& plan) {
       const HeadSet set = nth_set(step, plan, piece.set);
       if (packed != piece.set) pack_query(step, set, scratch.data());
       packed = piece.set;
-      run_segment(step, set, piece.segment,
-                  {scratch.data(), sums.as<float>() + i * sums_size, scratch.data() + q_size});
+      float* q = scratch.data();
+      float* state = sums.as<float>() + i * sums_size;
+      run_segment(step, set, piece.segment, {q, state, nullptr, 0, 0, q + q_size});
     }
   });
   const KernelTable& k = kernels();
