@@ -11,6 +11,7 @@ export PYTHONPATH="$PWD:$PWD/engine:$PWD/plugins${PYTHONPATH:+:$PYTHONPATH}"
 
 FAILED=()
 SKIPPED=()
+ENDS=  # folder of what the parts in the background have to say
 
 # part NAME COMMAND...: a status of 75 means "cannot run here"; its last line says for want of what.
 part() {
@@ -35,6 +36,34 @@ part() {
       printf '  %-16s FAILED\n%s\n' "$name" "$output"
       ;;
   esac
+}
+
+# Like part, in the background, as many at once as there are cores; `together` waits for them all.
+beside() {
+  local end
+  while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+  [ -n "$ENDS" ] || ENDS=$(mktemp -d)
+  trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT  # which what runs in the background ignores
+  end=$ENDS/${1//\//-}
+  printf 'FAILED+=(%q)\n' "$1 (ended early)" >"$end"
+  (
+    FAILED=() SKIPPED=()
+    part "$@"
+    {
+      [ ${#FAILED[@]} -eq 0 ] || printf 'FAILED+=(%q)\n' "${FAILED[@]}"
+      [ ${#SKIPPED[@]} -eq 0 ] || printf 'SKIPPED+=(%q)\n' "${SKIPPED[@]}"
+    } >"$end"
+  ) &
+}
+
+together() {
+  local end
+  wait
+  trap - INT
+  [ -n "$ENDS" ] || return 0
+  for end in "$ENDS"/*; do . "$end"; done
+  rm -r "$ENDS"
+  ENDS=
 }
 
 cannot_run() { echo "$*"; return 75; }

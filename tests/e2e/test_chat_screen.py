@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.alone,
     pytest.mark.skipif(not Tmux.is_here(), reason="needs tmux"),
 ]
 

@@ -15,7 +15,7 @@ from tests.fakes.terminal import Terminal
 if TYPE_CHECKING:
     from tests.fakes.command_line import CommandLine
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 PROMPT = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.broken_engine import write_broken
 from tests.fakes.command_line import CommandLine
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 # Figures of the demo model that no machine may change; a change of them needs a reason.
 # Made by: coli diag --model demo --phases smoke,diagnostic,quality

@@ -15,7 +15,7 @@ from tests.e2e.dashboard.test_real_server import demo
 from tests.e2e.test_serve import RunningServer, chat
 from tests.fakes.scripted_server import Reply, ScriptedServer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 __all__ = ["demo"]
 
 # Two layers of four: disk, never; RAM, once; VRAM, heat 24; disk, heat 63; and the same again.

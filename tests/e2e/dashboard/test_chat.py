@@ -32,7 +32,7 @@ from tests.fakes.scripted_server import (
     usage,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 
 @pytest.fixture

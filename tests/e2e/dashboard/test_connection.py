@@ -13,7 +13,7 @@ from tests.e2e.dashboard.conftest import OpenContext
 from tests.e2e.dashboard.reading import composer, send, stored, until
 from tests.fakes.scripted_server import Reply, ScriptedServer, Seen, answer, health, stream
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 LOOPBACK = "http://127.0.0.1:8000/v1"
 
 

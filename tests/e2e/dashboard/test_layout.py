@@ -14,7 +14,7 @@ from tests.e2e.dashboard.conftest import ROOT, OpenContext
 from tests.e2e.dashboard.reading import answers, composer, send
 from tests.fakes.scripted_server import Reply, ScriptedServer, answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 PATHS = re.findall(r"paths: \['([^']+)'", (ROOT / "web/src/app/pages.ts").read_text("utf-8"))
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"

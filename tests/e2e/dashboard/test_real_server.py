@@ -18,7 +18,7 @@ from tests.e2e.test_serve import RunningServer, configured, serving
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_engine import write_executable
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 ENDS_OF_DEMO = ("0", "2")  # the tokens that end a reply of the demo model
 
