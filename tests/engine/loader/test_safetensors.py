@@ -203,6 +203,11 @@ def test_a_file_cut_while_it_is_open_is_an_error_and_not_a_crash(tmp_path: Path)
     with pytest.raises(CheckpointError, match="looks incomplete"):
         file.read(file.entries["x"])
     file.close()
+
+
+def test_a_closed_file_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
+    file = SafetensorsFile(write_raw(tmp_path / "m", {"x": entry()}, bytes(24)))
+    file.close()
     with pytest.raises(CheckpointError, match="cannot read"):
         file.read(file.entries["x"])
 
