@@ -5,7 +5,6 @@ Joins chat format, tool syntax, stop texts, grammar and reasoning plan; sends no
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -25,7 +24,7 @@ from colibri_cli.chat_formats.tool_formats.glm import GlmSyntax
 from colibri_cli.errors import CapabilityMissing
 from colibri_cli.supervisor.requests import EngineRequest
 from colibri_protocol.errors import BadOption
-from colibri_protocol.limits import ANY_SLOT, MAX_GRAMMAR_BYTES
+from colibri_protocol.limits import ANY_SLOT, MAX_GRAMMAR_BYTES, MAX_OPTIONS_BYTES
 from colibri_protocol.messages import Grammar, Segment, SegmentKind, Word
 
 if TYPE_CHECKING:
@@ -34,18 +33,33 @@ if TYPE_CHECKING:
     from colibri_cli.backends.base import Generation, ToolUse
     from colibri_cli.chat_formats.base import ChatFormat, Conversation
     from colibri_cli.chat_formats.tool_support import ToolSupport
+    from colibri_protocol.messages import RequestOptions
 
 _MARKED: Final = {ThinkingStart.CHANNELS, ThinkingStart.HARMONY}
 _MAY_THINK: Final = {ThinkingStart.OPEN, ThinkingStart.BY_MODEL, *_MARKED}
+# Less what the other options may grow by when a request is continued.
+_MAX_OPTIONS_BYTES: Final = MAX_OPTIONS_BYTES - 256
 _END_OF_PART: Final = "<|end_message|>"
 
 
-def _check_size(grammar: Grammar | None) -> None:
+def _check_size(options: RequestOptions, grammar: Grammar | None) -> None:
+    """Refuse a grammar that does not fit into a request with the other options.
+
+    Raises:
+        BadOption: With both sizes, as the engine's own frame counts them.
+    """
     if grammar is None:
         return
-    num_bytes = len(json.dumps(grammar.text, ensure_ascii=False).encode())
+    num_bytes = len(replace(options, grammar=grammar).to_json())
+    if num_bytes > _MAX_OPTIONS_BYTES:
+        why = f"what its grammar takes is {num_bytes} bytes, the limit is {_MAX_OPTIONS_BYTES}"
+        raise BadOption("grammar", why)
+
+
+def _check_draft(grammar: str | None) -> None:
+    num_bytes = 0 if grammar is None else len(grammar.encode())
     if num_bytes > MAX_GRAMMAR_BYTES:
-        why = f"what their grammar takes is {num_bytes} bytes, the limit is {MAX_GRAMMAR_BYTES}"
+        why = f"has {num_bytes} bytes, the limit is {MAX_GRAMMAR_BYTES}"
         raise BadOption("grammar", why)
 
 
@@ -147,10 +161,12 @@ class ModelFormats:
         self, prompt: RenderedPrompt, generation: Generation, *, is_chat: bool = True
     ) -> PreparedRequest:
         start, use, options = prompt.thinking_start, generation.tools, generation.options
+        _check_size(options, options.grammar)
+        _check_draft(generation.draft_grammar)
         plan = self._plan(start, generation)
         if use is not None:  # its grammar knows reasoning
             grammar = self._call_grammar(use, start, options.grammar)
-            _check_size(grammar)
+            _check_size(options, grammar)
             options = replace(options, grammar=grammar)
         elif plan is not None and plan.splits:
             options = replace(options, grammar=None)

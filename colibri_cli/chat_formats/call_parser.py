@@ -39,11 +39,11 @@ class Verdict(Enum):
 
 
 _ENDINGS: Final = {
-    Verdict.READING: "it is left out",
+    Verdict.READING: "it is no call",
     Verdict.DONE: "what was there is complete",
     Verdict.TEXT: "it is kept as text",
     Verdict.DROPPED: "it is left out",
-    Verdict.BROKEN: "it is left out",
+    Verdict.BROKEN: "it is no call",
 }
 
 
@@ -129,7 +129,8 @@ class CallParser:
             self._pending = ""
             self._take(events)
             logger.warning("an answer ended inside a tool call: %s", _ENDINGS[verdict])
-            self._close(Verdict.BROKEN if verdict is Verdict.READING else verdict)
+            final = Verdict.BROKEN if verdict is Verdict.READING else verdict
+            self._close(final, is_kept=not was_cut)
         self._text(self._pending)
         self._pending = ""
         rest = self._outside.end(has_calls=self._has_calls)
@@ -191,11 +192,20 @@ class CallParser:
                 self._is_started = False
                 self._raw.clear()
 
-    def _close(self, verdict: Verdict) -> None:
+    def _close(self, verdict: Verdict, *, is_kept: bool = True) -> None:
+        """End the box.
+
+        Args:
+            verdict: What it was.
+            is_kept: What is no call is shown as text. A call that a limit cut is not: the limit is
+                the reason the client is told.
+        """
         raw = "".join(self._raw)
         is_shown = self._is_started and self._withheld is None
         if is_shown:
             self._events.append(CallAborted(raw))
+            if is_kept:
+                self._text(raw)
         elif verdict in {Verdict.TEXT, Verdict.BROKEN}:
             self._text(raw)
         self._reader = None

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from colibri_protocol.messages import Count, ErrorCode, SubmitExtended
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from queue import SimpleQueue
 
     import numpy.typing as npt
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from colibri_protocol.messages import Grammar, Segment
 
 logger = logging.getLogger(__name__)
+
+_Item = TypeVar("_Item")
 
 
 class Encoder(Protocol):
@@ -62,6 +64,8 @@ class Compiler(Protocol):
 class Intake:
     """Encodes what it is given, one after the other, and likewise makes its grammars.
 
+    What is waiting can be withdrawn, so that clients who leave occupy no compiler.
+
     Args:
         encoder: The tokenizer.
         inbox: Where each `Encoded` goes.
@@ -72,28 +76,53 @@ class Intake:
         self._encoder = encoder
         self._compiler = compiler
         self._inbox = inbox
-        self._waiting: SimpleQueue[tuple[SubmitExtended | Count, bytes | None]] = SimpleQueue()
-        self._without_grammar: SimpleQueue[tuple[Encoded, bytes | None]] = SimpleQueue()
+        self._changed = threading.Condition()
+        # By id, in their order; used only under the lock of the condition, like the set.
+        self._waiting: dict[int, tuple[SubmitExtended | Count, bytes | None]] = {}
+        self._without_grammar: dict[int, tuple[Encoded, bytes | None]] = {}
+        self._withdrawn: set[int] = set()  # of those being encoded
         threading.Thread(target=self._run, name="coli intake", daemon=True).start()
         threading.Thread(target=self._run_compiler, name="coli grammars", daemon=True).start()
 
     def put(self, message: SubmitExtended | Count, guide: bytes | None = None) -> None:
         """Take a message whose segments are to be encoded, and a grammar to draft with."""
-        self._waiting.put((message, guide))
+        with self._changed:
+            self._waiting[message.id] = (message, guide)
+            self._changed.notify_all()
+
+    def withdraw(self, request_id: int) -> bool:
+        """Forget a message if nobody works on it; return whether it will not come out."""
+        with self._changed:
+            waiting = self._waiting.pop(request_id, None)
+            if waiting is not None or self._without_grammar.pop(request_id, None) is not None:
+                return True
+            self._withdrawn.add(request_id)
+            return False
 
     def _run(self) -> None:
         while True:
-            message, guide = self._waiting.get()
+            message, guide = self._first_of(self._waiting)
             encoded = self._encode(message)
             has_grammar = guide is not None or _grammar_of(message) is not None
-            if has_grammar and encoded.error is None:
-                self._without_grammar.put((encoded, guide))
-            else:
-                self._inbox.put(encoded)
+            with self._changed:
+                is_wanted = message.id not in self._withdrawn
+                self._withdrawn.clear()
+                if has_grammar and is_wanted and encoded.error is None:
+                    self._without_grammar[message.id] = (encoded, guide)
+                    self._changed.notify_all()
+                    continue
+            self._inbox.put(encoded)
 
     def _run_compiler(self) -> None:
         while True:
-            self._inbox.put(self._with_grammar(*self._without_grammar.get()))
+            self._inbox.put(self._with_grammar(*self._first_of(self._without_grammar)))
+
+    def _first_of(self, waiting: dict[int, _Item]) -> _Item:
+        """Wait for something and take it."""
+        with self._changed:
+            while not waiting:
+                self._changed.wait()
+            return waiting.pop(next(iter(waiting)))
 
     def _encode(self, message: SubmitExtended | Count) -> Encoded:
         try:

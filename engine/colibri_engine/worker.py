@@ -178,9 +178,7 @@ class Worker:
             case SubmitExtended() | Count():
                 self._encode(message)
             case Stop() | Cancel() if message.id in self._encoding:
-                self._encoding[message.id] = message
-                if isinstance(message, Cancel):
-                    self._send([RequestFailed(message.id, ErrorCode.CANCELLED)])
+                self._end_encoding(message)
             case Stop():
                 self._send(self._engine.stop(message.id))
             case Cancel():
@@ -195,6 +193,14 @@ class Worker:
     def _encode(self, message: SubmitExtended | Count, guide: bytes | None = None) -> None:
         self._encoding[message.id] = None
         self._intake.put(message, guide)
+
+    def _end_encoding(self, end: Stop | Cancel) -> None:
+        """End a request that is no sequence yet."""
+        self._encoding[end.id] = end
+        if isinstance(end, Cancel):
+            if self._intake.withdraw(end.id):
+                del self._encoding[end.id]
+            self._send([RequestFailed(end.id, ErrorCode.CANCELLED)])
 
     def _enter(self, encoded: Encoded) -> None:
         """Take a prompt that has come back as ids, unless it is no longer wanted."""

@@ -104,10 +104,11 @@ class CallFinished:
 class CallAborted:
     """The call that was started will never be complete: it is no call.
 
-    A whole answer leaves it out. A stream has already shown its beginning and just ends it.
+    A whole answer leaves it out. A stream has already shown its beginning and just ends it. What
+    the model wrote follows as `Text`, unless a limit cut it.
 
     Args:
-        raw: What the model wrote, markers included, for answers that keep it as text.
+        raw: What the model wrote, markers included.
     """
 
     raw: str

@@ -31,6 +31,7 @@ from colibri_cli.gateway.dialects.fields import (
     Field,
     anything,
     boolean,
+    check_distinct,
     checked_by,
     number,
     only,
@@ -81,7 +82,9 @@ def check_tools(value: Any, path: str) -> tuple[ToolDeclaration, ...]:  # noqa: 
     """Return the declared functions; tools that run on the vendor's servers are refused."""
     if not isinstance(value, list):
         raise refusal(path, f"{path} must be an array of tools", INVALID_VALUE)
-    return tuple(_tool(tool, f"{path}.{index}") for index, tool in enumerate(value))
+    tools = tuple(_tool(tool, f"{path}.{index}") for index, tool in enumerate(value))
+    check_distinct([tool.name for tool in tools], path, ".name")
+    return tools
 
 
 def _tool(tool: Any, path: str) -> ToolDeclaration:  # noqa: ANN401 - any JSON value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from colibri_cli.gateway.http_types import HttpError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from colibri_cli.gateway.dialects.base import Served
 
@@ -88,6 +88,30 @@ def object_schema(table: Iterable[Field]) -> dict[str, Any]:
         "properties": {row.name: _row_schema(row) for row in rows},
         "required": [row.name for row in rows if row.is_required],
     }
+
+
+def check_distinct(names: Sequence[str], field: str, where: str) -> None:
+    """Refuse declarations that share a name: a call of it could mean either.
+
+    Args:
+        names: In the order of the field.
+        field: The array they stand in.
+        where: What leads from an element to its name, for example ".name".
+
+    Raises:
+        HttpError: 400 naming the place of the second one and the name.
+    """
+    seen: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if name in seen:
+            path = f"{field}.{index}{where}"
+            raise refusal(
+                path,
+                f"{path} is {shown(name)}, which {field}.{seen[name]} already declares; names must"
+                " differ",
+                INVALID_VALUE,
+            )
+        seen[name] = index
 
 
 def refusal(param: str, message: str, code: str | None = None) -> HttpError:

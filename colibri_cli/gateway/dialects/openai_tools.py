@@ -8,6 +8,7 @@ from colibri_cli.gateway.dialects.base import has_nul
 from colibri_cli.gateway.dialects.fields import (
     INVALID_VALUE,
     UNSUPPORTED_VALUE,
+    check_distinct,
     not_announced,
     refusal,
     shown,
@@ -74,7 +75,7 @@ def parse_tools(body: Mapping[str, Any], served: Served) -> tuple[ToolDeclaratio
     """Return the declared functions of `tools`, else of `functions`.
 
     Raises:
-        HttpError: 400 naming the part that is no declaration.
+        HttpError: 400 naming the part that is no declaration, or the name that stands twice.
     """
     for name in ("tools", "functions"):
         value = body.get(name)
@@ -83,9 +84,11 @@ def parse_tools(body: Mapping[str, Any], served: Served) -> tuple[ToolDeclaratio
         if not isinstance(value, list):
             raise refusal(name, f"{name} must be an array, not {shown(value)}", INVALID_VALUE)
         if value:
-            return tuple(
+            tools = tuple(
                 _declaration(tool, f"{name}.{index}", served) for index, tool in enumerate(value)
             )
+            check_distinct([tool.name for tool in tools], name, ".function.name")
+            return tools
     return ()
 
 

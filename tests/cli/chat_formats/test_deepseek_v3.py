@@ -37,6 +37,7 @@ def plain(name: str, arguments: str) -> str:
 @pytest.mark.parametrize("call", [fenced, plain])
 def test_both_ways_of_writing_a_call_are_read(syntax: ToolSyntax, call: Written) -> None:
     ls, now = call("ls", '{"path": "a```<｜b"}'), call("now", "{}")  # noqa: RUF001
+    no_call = f"{OPEN}{call('ls', '[1]')}{CLOSE}"
     for text, was_cut, calls, content in [
         (f"I look.{OPEN}{ls}\n{now}{CLOSE}", False, [A, B], "I look."),
         (f"{OPEN}\n{ls}{CLOSE} Bye.", False, [A], "Bye."),
@@ -45,7 +46,7 @@ def test_both_ways_of_writing_a_call_are_read(syntax: ToolSyntax, call: Written)
         (f"{OPEN}{ls.partition('}')[0]}}}", True, [A], ""),
         (f"{OPEN}{ls.partition('}')[0]}", True, [], ""),
         (f"{OPEN}{ls}{now.partition('{')[0]}", True, [A], ""),
-        (f"{OPEN}{call('ls', '[1]')}{CLOSE}Hi.", False, [], "Hi."),
+        (f"{no_call}Hi.", False, [], f"{no_call}Hi."),
         (f"{OPEN}{CLOSE}Hi.", False, [], "Hi."),
         (f"The mark is {OPEN} and no more.", False, [], f"The mark is {OPEN} and no more."),
     ]:

@@ -127,11 +127,10 @@ def test_a_complete_call_that_is_not_closed_is_a_call(end: str) -> None:
         "<tool_call>weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>da",
     ],
 )
-def test_nothing_is_made_up_for_a_call_that_is_cut(text: str) -> None:
-    found = answer(text)
-    assert found.calls == []
-    assert found.content == ""
-    assert found.aborted == [text]
+def test_nothing_is_made_up_for_a_call_that_is_not_complete(text: str) -> None:
+    assert answer(text) == Answer(text, [], [text])
+    cut = answer(text, was_cut=True)  # the limit is what the client is told
+    assert cut == Answer("", [], [text])
 
 
 @pytest.mark.parametrize(
@@ -210,6 +209,7 @@ def test_an_open_box_ends_where_the_next_begins() -> None:
     broken = answer("<tool_call>ls<arg_key>path</arg_key>" + OSLO)
     assert broken.calls == [("weather", '{"city":"Oslo"}')]
     assert broken.aborted == ["<tool_call>ls<arg_key>path</arg_key>"]
+    assert broken.content == "<tool_call>ls<arg_key>path</arg_key>"
     nothing = answer("<tool_call>write" + OSLO)
     assert (nothing.content, nothing.calls) == (
         "<tool_call>write",

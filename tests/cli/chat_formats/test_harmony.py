@@ -129,11 +129,12 @@ def test_a_call_is_found_in_any_order_of_its_header(head: str, end: str) -> None
             "I look.",
         ),
         (LS + '{"path":"a', True, [], ""),
-        (LS + '{"path":"a', False, [], ""),
-        (LS, False, [], ""),
+        (LS + '{"path":"a', False, [], LS + '{"path":"a'),
+        (LS, True, [], ""),
+        (LS, False, [], LS),
         (LS.replace("ls", "now"), False, [("now", {})], ""),
         (LS.replace("ls", "now"), True, [], ""),
-        (LS + "[1]", False, [], ""),
+        (LS + "[1]", False, [], LS + "[1]"),
         (LS.replace("ls", "rm") + "{}", False, [("rm", {})], ""),
         (f"{FINAL}to=functions.ls is a name", False, [], "to=functions.ls is a name"),
     ],
@@ -146,9 +147,7 @@ def test_calls_that_end_early_and_text_beside_them(
         events = parsed(harmony.SYNTAX.parser(TOOLS), pieces, was_cut=was_cut)
         found = answer_of(events)
         assert found.values() == calls
-        assert "<|" not in found.content.removeprefix(CALL_HEAD)
-        if calls or content:
-            assert found.content == content
+        assert found.content == content.replace(" <|constrain|>json", "")
 
 
 def test_without_tools_a_call_is_text() -> None:

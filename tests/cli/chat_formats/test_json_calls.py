@@ -103,8 +103,13 @@ def test_a_call_without_arguments_that_is_not_closed() -> None:
         '<tool_call>{"name": "ls", "arguments": {"n": NaN}}</tool_call>',
     ],
 )
-def test_nothing_is_made_up_for_broken_arguments(text: str) -> None:
-    assert answer(hermes.SYNTAX, text) == Answer("", [], [text])
+def test_broken_arguments_are_text_and_no_call(text: str) -> None:
+    assert answer(hermes.SYNTAX, text) == Answer(text, [], [text])
+    around = answer(hermes.SYNTAX, f"Now {text}" + box("weather", '{"city": "Rome"}'))
+    if text.endswith("</tool_call>"):
+        assert around == Answer(f"Now {text}", [ROME], [text])
+    cut = answer(hermes.SYNTAX, text, was_cut=True)  # the limit is what the client is told
+    assert cut == Answer("" if not text.endswith("</tool_call>") else text, [], [text])
 
 
 @pytest.mark.parametrize(
@@ -171,7 +176,7 @@ def test_mistral_prose(text: str) -> None:
 
 def test_mistral_broken_arguments() -> None:
     for text in ('[TOOL_CALLS]ls[ARGS]{"path": "do', '[TOOL_CALLS]ls[ARGS]{"path": }'):
-        assert answer(mistral.SYNTAX, text) == Answer("", [], [text])
+        assert answer(mistral.SYNTAX, text) == Answer(text, [], [text])
 
 
 @pytest.mark.parametrize(

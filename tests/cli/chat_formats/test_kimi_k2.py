@@ -39,6 +39,7 @@ def call(call_id: str, arguments: str) -> str:
     return f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
 
 
+LS_BEGUN = f"{OPEN}<|tool_call_begin|>functions.ls:0<|tool_call_argument_begin|>"
 LS, NOW = call("functions.ls:0", '{"path": "a<|b"}'), call("functions.now:1", "{}")
 A: tuple[str, object] = ("ls", {"path": "a<|b"})
 B: tuple[str, object] = ("now", {})
@@ -57,7 +58,8 @@ B: tuple[str, object] = ("now", {})
         (f"{OPEN}{LS[:-19]}", True, [], ""),
         (f"{OPEN}{LS}{NOW[:-18]}", True, [A], ""),
         (f"{OPEN}<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>", False, [B], ""),
-        (f"{OPEN}<|tool_call_begin|>functions.ls:0<|tool_call_argument_begin|>", False, [], ""),
+        (LS_BEGUN, False, [], LS_BEGUN),
+        (LS_BEGUN, True, [], ""),
         (f"{OPEN}{CLOSE}Hi.", False, [], "Hi."),
         (f"The mark is {OPEN} and no more.", False, [], f"The mark is {OPEN} and no more."),
     ],

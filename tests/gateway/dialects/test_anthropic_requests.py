@@ -370,6 +370,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"tools": {}}, "tools"),
         ({"tools": ["weather"]}, "tools.0"),
         ({"tools": [{"input_schema": {}}]}, "tools.0.name"),
+        ({"tools": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}, "tools.2.name"),
         ({"tools": [{"name": "a", "input_schema": 5}]}, "tools.0.input_schema"),
         ({"tools": [{"type": ["custom"], "name": "a"}]}, "tools.0.type"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),

@@ -72,11 +72,19 @@ def test_the_older_name_is_used_when_the_newer_says_nothing() -> None:
         ([{"function": {"name": "f", "parameters": 7}}], "tools.0.function.parameters"),
         ([{"function": {"name": "f", "strict": "yes"}}], "tools.0.function.strict"),
         ([{"function": {"name": "f", "description": "a\0"}}], "tools"),
+        ([TOOL, NOW, {"name": "weather"}], "tools.2.function.name"),
     ],
 )
 def test_declarations_that_are_refused(tools: object, param: str) -> None:
     error = refused(tools=tools)
     assert (error.param, error.code) == (param, "invalid_value")
+
+
+def test_a_name_that_stands_twice_is_told() -> None:
+    error = refused(tools=[NOW, TOOL, NOW])
+    assert "'now'" in error.message
+    assert "tools.0" in error.message
+    assert refused(functions=[NOW, NOW]).param == "functions.1.function.name"
 
 
 def test_strict_tools_need_grammars() -> None:

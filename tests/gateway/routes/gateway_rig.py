@@ -176,7 +176,7 @@ async def running(
         assert isinstance(address, TcpAddress)
         try:
             async with httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{address.port}", timeout=20, trust_env=False
+                base_url=f"http://127.0.0.1:{address.port}", timeout=60, trust_env=False
             ) as client:
                 yield Gateway(client, services, launch.model_path, submitted, ended)
         finally:

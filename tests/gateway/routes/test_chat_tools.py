@@ -17,6 +17,7 @@ from tests.gateway.routes.gateway_rig import (
     launch_of,
     running,
 )
+from tests.gateway.routes.test_early_ends import PATHS, body_of
 
 
 def tool(name: str, required: tuple[str, ...] = (), **types: str) -> dict[str, Any]:
@@ -171,17 +172,45 @@ HALF = "<tool_call>write<arg_key>path</arg_key><arg_value>a</arg_value>"
 
 
 @pytest.mark.parametrize("rest", ["", "<arg_key>content</arg_key><arg_value>half of"])
-def test_a_call_that_was_cut_is_not_made_up(tmp_path: Path, rest: str) -> None:
+def test_a_call_that_is_not_complete_is_text(tmp_path: Path, rest: str) -> None:
     reply = HALF + rest
 
     async def body() -> None:
         async with running(launch_of(tmp_path, model=GLM_MODEL)) as gateway:
             choice = await gateway.answer(f"[[reply {reply}]]", tools=TOOLS)
             assert calls_of(choice["message"]) == []
+            assert choice["message"]["content"] == reply
             assert choice["finish_reason"] == "stop"
             chunks = await gateway.stream(f"[[reply {reply}]]", tools=TOOLS)
             assert finish_of(chunks) == ["stop"]
-            assert "<arg_" not in joined(chunks)
+            assert joined(chunks) == reply
+
+    run_async(body)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_on_every_api_such_a_call_reaches_the_client(
+    tmp_path: Path, path: str, stream: bool
+) -> None:
+    async def body() -> None:
+        async with running(launch_of(tmp_path, model=GLM_MODEL)) as gateway:
+            function = WEATHER["function"]
+            tools = {
+                PATHS[0]: WEATHER,
+                PATHS[1]: {"name": "weather", "input_schema": function["parameters"]},
+                PATHS[2]: {"type": "function", **function},
+            }
+            said = "Look: <tool_call>weather<arg_key>city</arg_key><arg_value>Ro"
+            asked = body_of(path, f"[[reply {said}]]", stream=stream)
+            response = await gateway.client.post(path, json={**asked, "tools": [tools[path]]})
+            assert response.status_code == 200
+            assert "<arg_value>Ro" in response.text
+            for claim in ('"finish_reason":"tool_calls"', '"stop_reason":"tool_use"'):
+                assert claim not in response.text
+            if not stream:
+                assert '"tool_use"' not in response.text
+                assert '"function_call"' not in response.text
 
     run_async(body)
 

@@ -11,7 +11,7 @@ from colibri_cli import long_work
 from colibri_cli.backends import native
 from colibri_cli.gateway.routes import base
 from colibri_cli.long_work import LONG_FROM_BYTES, Result
-from colibri_protocol.limits import MAX_SEGMENTS
+from colibri_protocol.limits import MAX_GRAMMAR_BYTES, MAX_SEGMENTS
 from tests.fakes.supervised import run_async
 from tests.gateway.routes.gateway_rig import Gateway, launch_of, running
 
@@ -26,7 +26,9 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
-TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+TOOLS = [
+    {"type": "function", "function": {"name": f"f{n}", "parameters": SCHEMA}} for n in range(10_000)
+]
 
 
 class Watch:
@@ -65,7 +67,7 @@ class Watch:
     "body",
     [
         {"messages": [MESSAGE] * 20_000},
-        {"messages": [MESSAGE], "tools": [TOOL] * 10_000, "tool_choice": "none"},
+        {"messages": [MESSAGE], "tools": TOOLS, "tool_choice": "none"},
     ],
     ids=["messages", "tools"],
 )
@@ -106,6 +108,36 @@ def test_more_parts_than_a_prompt_may_have_are_refused_with_both_numbers(tmp_pat
                 assert f"{2 * count + 1} segments" in error["message"]
                 assert f"at most {MAX_SEGMENTS}" in error["message"]
             assert (await gateway.answer("[[reply alive]]"))["message"]["content"] == "alive"
+
+    run_async(ask, 60)
+
+
+@pytest.mark.parametrize("family", ["llama", "glm_moe_dsa"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "regex", "pattern": "a" * MAX_GRAMMAR_BYTES},
+        {"type": "regex", "pattern": '"' * (MAX_GRAMMAR_BYTES * 3 // 4)},
+    ],
+    ids=["as it is", "escaped"],
+)
+def test_a_grammar_that_only_just_does_not_fit_is_refused_by_name(
+    tmp_path: Path, family: str, form: dict[str, Any]
+) -> None:
+    async def ask() -> None:
+        words = ["options", "segments", "slots", "model", "grammar"]
+        model = {"family": family, **({"chat_template": ""} if family != "llama" else {})}
+        async with running(launch_of(tmp_path, words=words, model=model)) as gateway:
+            for thinks in (False, True):
+                body = {
+                    "messages": [MESSAGE],
+                    "response_format": form,
+                    "enable_thinking": thinks,
+                }
+                error = await refusal_of(gateway, "/v1/chat/completions", body)
+                assert (error["param"], error["code"]) == ("response_format", "invalid_value")
+                assert "bytes" in error["message"]
+            assert gateway.submitted == []
 
     run_async(ask, 60)
 

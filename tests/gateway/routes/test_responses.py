@@ -168,6 +168,14 @@ def test_kept_answers(tmp_path: Path) -> None:
             path = f"{PATH}/{answer['id']}"
             assert (await client.get(path, headers=mine)).json() == answer
             assert (await client.get(path, headers=other)).status_code == 404
+            went_on = {"input": "And?", "previous_response_id": answer["id"]}
+            theirs = await client.post(PATH, json=went_on, headers=other)
+            unknown = await client.post(
+                PATH, json={**went_on, "previous_response_id": "resp_no"}, headers=other
+            )
+            assert (theirs.status_code, unknown.status_code) == (404, 404)
+            assert theirs.text.replace(answer["id"], "resp_no") == unknown.text
+            assert (await client.post(PATH, json=went_on, headers=mine)).status_code == 200
             assert (await client.get(path)).status_code == 401
             items = (await client.get(f"{path}/input_items", headers=mine)).json()
             assert [item["content"] for item in items["data"]] == ["Hi"]
