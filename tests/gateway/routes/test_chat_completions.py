@@ -498,6 +498,20 @@ def test_reasoning_in_both_modes(tmp_path: Path) -> None:
     run_async(body)
 
 
+def test_the_end_of_reasoning_may_be_cut_anywhere(tmp_path: Path) -> None:
+    marker = "</think>"
+    cuts = [f"{marker[:n]}|{marker[n:]}" for n in range(1, len(marker))]
+
+    async def body() -> None:
+        async with running(launch_of(tmp_path, model=GLM_MODEL)) as gateway:
+            for cut in (*cuts, "|".join(marker)):
+                chunks = await gateway.stream(f"[[pieces a{cut}b]]", enable_thinking=True)
+                assert joined(chunks, "reasoning_content") == "a", cut
+                assert joined(chunks) == "b", cut
+
+    run_async(body, 60)
+
+
 def test_reasoning_that_never_ends_is_not_the_answer(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(launch_of(tmp_path, model=GLM_MODEL)) as gateway:
