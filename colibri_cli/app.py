@@ -54,7 +54,10 @@ class LazyGroup(TyperGroup):
         Plugins are loaded only for a name that is none of ours, and never to complete a line.
         """
         if cmd_name not in command_names():
-            return None if ctx and ctx.resilient_parsing else _plugin_commands().get(cmd_name)
+            found = None if ctx and ctx.resilient_parsing else _plugin_commands().get(cmd_name)
+            if found is not None:
+                take_plainly(found)
+            return found
         module = importlib.import_module(f"colibri_cli.commands.{cmd_name}")
         group = getattr(module, "app", None)
         if not isinstance(group, typer.Typer):

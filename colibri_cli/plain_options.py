@@ -1,7 +1,8 @@
-"""Options of text, numbers counted and switches: taken as the command line gives them.
+"""Options of text, numbers and switches: taken as the command line gives them.
 
 Typer checks every value with pydantic, whose import and validators take longer than all else before
-a command begins. What is text already, or a truth value, needs no check.
+a command begins. What is text already, or a truth value, needs no check; a number is read as those
+of settings are, so that a wrong one is refused in the same words.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from colibri_protocol.setting import Kind, Scope, Setting
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Process = Callable[[Any, Any], Any]
 
-_PLAIN: Final = frozenset({str, bool, int})
+_PLAIN: Final = frozenset({str, bool, int, float})
+_NUMBERS: Final = {int: Kind.INTEGER, float: Kind.NUMBER}
 _LIMITS: Final = ("min", "max", "parser")
 
 
@@ -35,10 +39,33 @@ def _parameters(all_of: Callable[[Any], list[Any]], context: Any) -> list[Any]: 
 
 
 def _value(parameter: Any, checked: Process, context: Any, value: Any) -> Any:  # noqa: ANN401
-    """Return what the command gets for a value."""
-    if not _is_plain(parameter, value):
+    """Return what the command gets for a value.
+
+    Raises:
+        SettingsError: it is not the number it should be.
+    """
+    row = None if value is None else _number(parameter)
+    if row is not None:  # what is a number already is the default
+        value = row.parse(value, row.name) if isinstance(value, str) else value
+    elif not _is_plain(parameter, value):
         return checked(context, value)
     return value if parameter.callback is None else parameter.callback(context, parameter, value)
+
+
+def _number(parameter: Any) -> Setting | None:  # noqa: ANN401
+    """Return type and range of a parameter of one number; None if it is of another kind."""
+    described = getattr(parameter, "type_descriptor", None)
+    kind = _NUMBERS.get(getattr(described, "annotation", None))
+    if described is None or kind is None or parameter.multiple or parameter.nargs != 1:
+        return None
+    limits = described.parameter_info
+    if limits.parser is not None or limits.clamp:
+        return None
+    is_option = parameter.param_type_name == "option"
+    name = max(parameter.opts, key=len) if is_option else parameter.human_readable_name
+    return Setting(
+        name=name, kind=kind, help="", scope=Scope.CLI, low=limits.min, high=limits.max
+    )
 
 
 def _is_plain(parameter: Any, value: Any) -> bool:  # noqa: ANN401

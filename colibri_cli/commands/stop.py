@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from colibri_cli.errors import ServerRefused, UsageError
+from colibri_cli.errors import ServerRefused
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
 
@@ -29,7 +29,9 @@ class StopOptions(JsonOptions, OutputOptions):
     ] = False
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="S", help="Seconds until it is killed.", min=0.0),
+        typer.Option(
+            "--timeout", metavar="S", help="Seconds until it is killed.", min=0, max=86_400
+        ),
     ] = 2.0
 
 
@@ -37,8 +39,6 @@ class StopOptions(JsonOptions, OutputOptions):
 def command(options: StopOptions) -> None:
     """End a running server and its engine."""
     prepare(options, "stop")
-    if not 0 <= options.timeout < 86_400:
-        raise UsageError(f"--timeout: {options.timeout} is not a number of seconds in 0..86400")
     from colibri_cli.servers import end, engine_pids, running_servers
 
     chosen = [s for s in running_servers() if options.all or s.port == options.port]

@@ -30,7 +30,10 @@ class TopOptions(JsonOptions, OutputOptions):
     ] = None  # fmt: skip
     once: Annotated[bool, typer.Option("--once", help="Show it once, as text.", metavar="")] = False
     interval: Annotated[
-        float, typer.Option("--interval", metavar="S", help="Seconds between two looks.")
+        float,
+        typer.Option(
+            "--interval", metavar="S", help="Seconds between two looks.", min=0.25, max=3600
+        ),
     ] = 1.5
     count: Annotated[
         int | None,
@@ -42,8 +45,6 @@ class TopOptions(JsonOptions, OutputOptions):
 def command(options: TopOptions) -> None:
     """Watch a running server: requests, experts, where the time goes."""
     settings = prepare(options, "top")
-    if not 0.25 <= options.interval <= 3600:
-        raise UsageError(f"--interval: {options.interval} is not a number of seconds in 0.25..3600")
     url = options.url or _only_server()
     figures = _fetch(url)
     if options.json:

@@ -115,6 +115,13 @@ def test_an_unknown_command_names_the_nearest(coli: CommandLine) -> None:
         (("run", "--no-template", "--system", "s", "hi"), "--system"),
         (("run", "--config", "missing.toml", "hi"), "missing.toml"),
         (("run",), "prompt"),
+        (("stop", "--port", "x"), "--port: 'x' is not a whole number in 1..65535"),
+        (("stop", "--timeout", "nan"), "'nan' is not a number in 0..86400"),
+        (("serve", "--port", "99999"), "'99999' is not a whole number in 0..65535"),
+        (("convert", ".", "--out", "o", "--group-size", "x"), "--group-size: 'x'"),
+        (("convert", ".", "--out", "o", "--ebits", "x"), "x"),
+        (("add",), "NAME"),
+        (("atlas", "sweep", "--ngen", "0"), "'0' is not a whole number in 1..100000"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(
@@ -126,6 +133,24 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("coli: ")
     assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_a_wrong_number_is_refused_with_the_value_and_the_remedy(name: str) -> None:
+    import typer
+
+    from colibri_cli.app import app
+    from colibri_protocol.errors import SettingsError
+
+    command = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]
+    for each in (command, *getattr(command, "commands", {}).values()):
+        context = each.make_context(name, [], resilient_parsing=True)
+        for parameter in each.get_params(context):
+            if parameter.type_descriptor.annotation not in {int, float} or parameter.count:
+                continue
+            with pytest.raises(SettingsError, match=f"{parameter.opts[-1]}: 'x' is not a") as info:
+                parameter.process_value(context, "x")
+            assert "leave it out" in (info.value.hint or "")
 
 
 @pytest.mark.parametrize("wrong", [("--port", "99999"), ("--kv-slots", "99"), ()])
