@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from colibri_protocol.errors import ColibriError
 
 PROGRAM = "coli"
+_GPU_OPTIONS = frozenset({"--gpu", "--vram"})  # of other engines of this kind
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -140,6 +141,8 @@ def _write_error(line: str) -> None:
 
 
 def _help_hint(error: object) -> str:
+    if getattr(error, "option_name", None) in _GPU_OPTIONS:
+        return "experts are computed by the processor; `coli serve --engine vllm` uses GPUs"
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", PROGRAM)
     return f"see `{path} --help`"

@@ -210,6 +210,37 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConversationOptions:
+    """What is asked with, whom, and after what."""
+
+    system: Annotated[
+        str | None,
+        typer.Option("--system", "-s", metavar="TEXT", help="System text.", show_default=False),
+    ] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End answers before this text; up to 4."),
+    ] = None
+    continue_last: Annotated[
+        bool,
+        typer.Option("--continue", "-c", help="Go on with the last conversation.", metavar=""),
+    ] = False
+    attach: Annotated[
+        str | None,
+        typer.Option(
+            "--attach",
+            metavar="URL",
+            help="Ask this server instead of starting an engine."
+            " Default: one at http://127.0.0.1:8000, if it serves the wanted model.",
+            show_default=False,
+        ),
+    ] = None
+    no_attach: Annotated[
+        bool, typer.Option("--no-attach", help="Start an engine in any case.", metavar="")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class GlobalOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
     """What may also stand before the command."""
 

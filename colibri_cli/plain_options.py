@@ -55,17 +55,17 @@ def _value(parameter: Any, checked: Process, context: Any, value: Any) -> Any:  
 def _number(parameter: Any) -> Setting | None:  # noqa: ANN401
     """Return type and range of a parameter of one number; None if it is of another kind."""
     described = getattr(parameter, "type_descriptor", None)
-    kind = _NUMBERS.get(getattr(described, "annotation", None))
-    if described is None or kind is None or parameter.multiple or parameter.nargs != 1:
+    if described is None or parameter.multiple or parameter.nargs != 1:
+        return None
+    kind = _NUMBERS.get(described.annotation)
+    if kind is None:
         return None
     limits = described.parameter_info
     if limits.parser is not None or limits.clamp:
         return None
     is_option = parameter.param_type_name == "option"
     name = max(parameter.opts, key=len) if is_option else parameter.human_readable_name
-    return Setting(
-        name=name, kind=kind, help="", scope=Scope.CLI, low=limits.min, high=limits.max
-    )
+    return Setting(name=name, kind=kind, help="", scope=Scope.CLI, low=limits.min, high=limits.max)
 
 
 def _is_plain(parameter: Any, value: Any) -> bool:  # noqa: ANN401

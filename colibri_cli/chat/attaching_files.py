@@ -39,16 +39,25 @@ def read_file(name: str) -> Attachment:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
         raise UsageError(f"{given!r} cannot be read ({reason_of(error)})") from error
+    mime, _ = mimetypes.guess_type(path.name)
+    return attachment_of(given, data, mime or "")
+
+
+def attachment_of(name: str, data: bytes, mime: str) -> Attachment:
+    """Return what goes along, under its name.
+
+    Raises:
+        UsageError: it is no text.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{given!r} is not text in UTF-8 (byte {error.start})", hint="only text can go along"
+            f"{name!r} is not text in UTF-8 (byte {error.start})", hint="only text can go along"
         ) from error
     if "\0" in text:
-        raise UsageError(f"{given!r} is not text", hint="only text can go along")
-    mime, _ = mimetypes.guess_type(path.name)
-    return Attachment(given, text, mime or "text/plain")
+        raise UsageError(f"{name!r} is not text", hint="only text can go along")
+    return Attachment(name, text, mime.partition(";")[0].strip() or "text/plain")
 
 
 def mentioned_files(text: str) -> list[Attachment]:

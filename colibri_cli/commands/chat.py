@@ -12,7 +12,14 @@ import typer
 from colibri_cli import __version__
 from colibri_cli.backends.base import Backend, Generation, ModelCard
 from colibri_cli.errors import UsageError
-from colibri_cli.options import EngineOptions, OutputOptions, SamplingOptions, help_of, takes
+from colibri_cli.options import (
+    ConversationOptions,
+    EngineOptions,
+    OutputOptions,
+    SamplingOptions,
+    help_of,
+    takes,
+)
 from colibri_cli.sampling import CHAT_MAX_TOKENS, generation_of, thinking_of
 from colibri_cli.settings import is_dumb_terminal, prepare
 from colibri_cli.terminal.answer_text import visible
@@ -28,17 +35,9 @@ _PROMPT_STANDS_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatOptions(SamplingOptions, EngineOptions, OutputOptions):
+class ChatOptions(ConversationOptions, SamplingOptions, EngineOptions, OutputOptions):
     """Options of `coli chat`."""
 
-    system: Annotated[
-        str | None,
-        typer.Option("--system", "-s", metavar="TEXT", help="System text.", show_default=False),
-    ] = None
-    stop: Annotated[
-        list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="End answers before this text; up to 4."),
-    ] = None
     tool: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,10 +63,6 @@ class ChatOptions(SamplingOptions, EngineOptions, OutputOptions):
         bool | None,
         typer.Option("--no-log", help=help_of(SETTINGS["no_log"]), metavar="", show_default=False),
     ] = None
-    continue_last: Annotated[
-        bool,
-        typer.Option("--continue", "-c", help="Go on with the last conversation.", metavar=""),
-    ] = False
     resume: Annotated[
         str | None,
         typer.Option(
@@ -86,19 +81,6 @@ class ChatOptions(SamplingOptions, EngineOptions, OutputOptions):
             show_default=False,
         ),
     ] = None
-    attach: Annotated[
-        str | None,
-        typer.Option(
-            "--attach",
-            metavar="URL",
-            help="Talk to this server instead of starting an engine."
-            " Default: one at http://127.0.0.1:8000, if it serves the wanted model.",
-            show_default=False,
-        ),
-    ] = None
-    no_attach: Annotated[
-        bool, typer.Option("--no-attach", help="Start an engine in any case.", metavar="")
-    ] = False
 
 
 @takes(ChatOptions)

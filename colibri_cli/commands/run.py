@@ -13,6 +13,7 @@ from colibri_cli.one_shot.asking import Question, ask
 from colibri_cli.one_shot.output import Form, Printer
 from colibri_cli.one_shot.prompt import is_terminal, read_prompt
 from colibri_cli.options import (
+    ConversationOptions,
     EngineOptions,
     JsonOptions,
     OutputOptions,
@@ -20,7 +21,7 @@ from colibri_cli.options import (
     takes,
 )
 from colibri_cli.sampling import RUN_MAX_TOKENS, generation_of
-from colibri_cli.settings import prepare
+from colibri_cli.settings import is_dumb_terminal, prepare
 from colibri_protocol.settings import ResolvedSettings
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
+class RunOptions(ConversationOptions, SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
     """Options of `coli run`."""
 
     prompt: Annotated[
@@ -36,10 +37,6 @@ class RunOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
         typer.Argument(
             metavar="[PROMPT]...", help="The prompt; `-` or nothing reads standard input."
         ),
-    ] = None
-    system: Annotated[
-        str | None,
-        typer.Option("--system", "-s", metavar="TEXT", help="System text.", show_default=False),
     ] = None
     template: Annotated[
         str | None,
@@ -61,20 +58,19 @@ class RunOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
             show_default=False,
         ),
     ] = None
-    stop: Annotated[
-        list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="End the answer before this text; up to 4."),
-    ] = None
     file: Annotated[
         list[str] | None,
         typer.Option(
             "--file",
             "-f",
-            metavar="FILE",
+            metavar="FILE|URL",
             show_default=False,
             help="Text that goes along under its name; `-` is standard input. Repeat for several.",
         ),
     ] = None
+    allow_net: Annotated[
+        bool, typer.Option("--allow-net", help="Let --file fetch from a URL.", metavar="")
+    ] = False
     stdin_last: Annotated[
         bool,
         typer.Option(
@@ -117,12 +113,18 @@ class RunOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
             help="Print a line of JSON per piece of the answer, and a last one with everything.",
         ),
     ] = False
+    raw: Annotated[
+        bool | None,
+        typer.Option(
+            "--raw/--markdown",
+            help="The answer as the text it is, or as its Markdown reads. Variable: COLI_RAW."
+            " Default: Markdown on a terminal.",
+            metavar="",
+            show_default=False,
+        ),
+    ] = None
     hide_think: Annotated[
         bool, typer.Option("--hide-think", help="Do not show reasoning.", metavar="")
-    ] = False
-    continue_last: Annotated[
-        bool,
-        typer.Option("--continue", "-c", help="Go on with the last conversation.", metavar=""),
     ] = False
     cid: Annotated[
         str | None,
@@ -144,19 +146,6 @@ class RunOptions(SamplingOptions, EngineOptions, JsonOptions, OutputOptions):
             help="Keep prompt and answer in the log. Variable: COLI_NO_LOG. Default: yes.",
         ),
     ] = None
-    attach: Annotated[
-        str | None,
-        typer.Option(
-            "--attach",
-            metavar="URL",
-            show_default=False,
-            help="Ask this server instead of starting an engine."
-            " Default: one at http://127.0.0.1:8000, if it serves the wanted model.",
-        ),
-    ] = None
-    no_attach: Annotated[
-        bool, typer.Option("--no-attach", help="Start an engine in any case.", metavar="")
-    ] = False
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -196,6 +185,7 @@ def command(options: RunOptions) -> None:
         template=options.template,
         params=options.param or (),
         files=options.file or (),
+        allows_net=options.allow_net,
         is_input_last=options.stdin_last,
     )
     if prompt.system is not None and options.no_template:
@@ -231,7 +221,16 @@ def _form(options: RunOptions, settings: ResolvedSettings) -> Form:
         shows_reasoning=settings.switch("show_think") is not False and not options.hide_think,
         shows_stats=options.stats,
         is_quiet=options.quiet,
+        is_markdown=_is_markdown(options, settings),
     )
+
+
+def _is_markdown(options: RunOptions, settings: ResolvedSettings) -> bool:
+    """Whether the answer is shown as its Markdown reads: where asked for, and on a terminal."""
+    if options.raw is not None:
+        return not options.raw
+    is_plain = settings.switch("raw") is True or is_dumb_terminal()
+    return is_terminal(sys.stdout) and not is_plain
 
 
 def _log_file(options: RunOptions, settings: ResolvedSettings) -> Path | None:
@@ -258,6 +257,10 @@ def _check(options: RunOptions) -> None:
         (("--continue", options.continue_last), ("--cid", options.cid is not None)),
         (("--schema", options.schema is not None), ("--grammar", options.grammar is not None)),
         (("--json", options.json), ("--jsonl", options.jsonl)),
+        (("--markdown", options.raw is False), ("--json", options.json)),
+        (("--markdown", options.raw is False), ("--jsonl", options.jsonl)),
+        (("--markdown", options.raw is False), ("--extract", options.extract)),
+        (("--markdown", options.raw is False), ("--extract-last", options.extract_last)),
         (("--extract", options.extract), ("--extract-last", options.extract_last)),
         (("--extract", options.extract or options.extract_last), ("--json", options.json)),
         (("--extract", options.extract or options.extract_last), ("--jsonl", options.jsonl)),

@@ -14,6 +14,7 @@ from colibri_cli.terminal.answer_text import cut_notice, statistics_line, visibl
 
 if TYPE_CHECKING:
     from colibri_cli.backends.base import AnswerEvent
+    from colibri_cli.terminal.chat_screen import TerminalScreen
 
 SCHEMA_VERSION: Final = 1
 
@@ -29,6 +30,7 @@ class Form:
         shows_reasoning: Reasoning goes to standard error.
         shows_stats: Statistics go to standard error; None: if that is a terminal.
         is_quiet: Nothing but the answer and errors.
+        is_markdown: Text is shown as its Markdown reads, not as it is.
     """
 
     is_json: bool = False
@@ -37,6 +39,7 @@ class Form:
     shows_reasoning: bool = True
     shows_stats: bool | None = None
     is_quiet: bool = False
+    is_markdown: bool = False
 
 
 class Printer:
@@ -52,6 +55,8 @@ class Printer:
         self._is_at_margin = True
         self._reasoning: list[str] = []
         self._done: Completed | None = None
+        self._markdown = self._streams and form.is_markdown
+        self._screen: TerminalScreen | None = None  # from the first word on
 
     @property
     def text(self) -> str:
@@ -94,6 +99,8 @@ class Printer:
             _write_line({"type": "done", **self._document(model_id, self._done)})
         elif self._form.block is not None:
             sys.stdout.write(self._block(self._form.block))
+        elif self._markdown and not self._is_terminal:
+            sys.stdout.write(rendered(self.text))
         elif not self._text:
             sys.stdout.write("\n")
         self.end_line()
@@ -107,7 +114,10 @@ class Printer:
 
     def end_line(self) -> None:
         """End an unfinished line on standard output, also when the answer broke off."""
-        if self._streams and not self._is_at_margin:
+        if self._screen is not None:
+            self._screen.end_answer()
+            self._screen = None
+        elif self._streams and not self._markdown and not self._is_at_margin:
             self._is_at_margin = True
             sys.stdout.write("\n")
             sys.stdout.flush()
@@ -119,9 +129,21 @@ class Printer:
         self._is_at_margin = text.endswith("\n") if text else self._is_at_margin
         if self._form.is_jsonl:
             _write_line({"type": "text", "text": text})
+        elif self._markdown:
+            if self._is_terminal:
+                self._draw(text)
         elif self._streams:
             sys.stdout.write(visible(text) if self._is_terminal else text)
             sys.stdout.flush()
+
+    def _draw(self, text: str) -> None:
+        """Show more of the answer on the terminal."""
+        if self._screen is None:
+            from colibri_cli.terminal.chat_screen import TerminalScreen
+
+            self._screen = TerminalScreen(is_quiet=True)
+            self._screen.begin_answer()
+        self._screen.show_text(text)
 
     def _block(self, index: int) -> str:
         from colibri_cli.terminal.markdown_blocks import code_blocks
@@ -157,6 +179,18 @@ class Printer:
             "hit_percent": done.hit_percent,
             "rss_gb": done.rss_gb,
         }
+
+
+def rendered(text: str) -> str:
+    """Return an answer as its Markdown reads, for output that is no terminal."""
+    from colibri_cli.console import stdout_console
+    from colibri_cli.terminal.answer_view import MarkdownAnswer
+    from colibri_cli.terminal.markdown_view import MarkdownView
+
+    console = stdout_console()
+    answer = MarkdownAnswer(MarkdownView(console))
+    answer.feed(text)
+    return "".join(f"{line.text}\n" for line in answer.finish((console.width, console.height)))
 
 
 def _write_line(document: dict[str, Any]) -> None:

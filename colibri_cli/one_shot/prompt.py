@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PATIENCE_S: Final = 3.0
 _WAITING: Final = "waiting for standard input to end (`</dev/null` leaves it out)\n"
 STDIN: Final = "-"
+_WEB: Final = ("http://", "https://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ def read_prompt(
     params: Sequence[str] = (),
     files: Sequence[str] = (),
     is_input_last: bool = False,
+    allows_net: bool = False,
 ) -> Prompt:
     """Return the prompt.
 
@@ -42,22 +44,22 @@ def read_prompt(
         words: As typed; `-` alone is standard input.
         template: Name of a prompt template to fill with it.
         params: `NAME=TEXT` for other places of the template.
-        files: Names of files that go along; `-` is standard input.
+        files: Names of files that go along, or addresses; `-` is standard input.
         is_input_last: Standard input comes below the words.
+        allows_net: Addresses may be fetched.
 
     Raises:
         UsageError: there is none, or something it names cannot be used.
     """
-    from colibri_cli.chat.attaching_files import read_file
-
+    named = tuple(_attached(name, allows_net=allows_net) for name in files if name != STDIN)
     if STDIN in files:
-        attached = (*map(read_file, [f for f in files if f != STDIN]), _piped_file(words))
+        attached = (*named, _piped_file(words))
         typed = " ".join(words)
         if not typed.strip() and template is None:
             raise _no_prompt()
         piped = ""
     else:
-        attached = tuple(map(read_file, files))
+        attached = named
         typed = "" if list(words) == [STDIN] else " ".join(words)
         wants_input = list(words) == [STDIN] or not is_terminal(sys.stdin)
         piped = _read_input() if wants_input else ""
@@ -73,6 +75,19 @@ def read_prompt(
         typed = _joined(typed, piped, is_input_last=is_input_last)
     text, system = filled.fill(typed, given)
     return Prompt(text, attached, system)
+
+
+def _attached(name: str, *, allows_net: bool) -> Attachment:
+    """Return a file that goes along, read or fetched."""
+    from colibri_cli.chat.attaching_files import read_file
+
+    if not name.lower().startswith(_WEB):
+        return read_file(name)
+    from colibri_cli.one_shot.fetching import fetch_text
+
+    if not allows_net:
+        raise UsageError(f"{name} is not fetched", hint="--allow-net allows it")
+    return fetch_text(name)
 
 
 def is_terminal(stream: Any) -> bool:  # noqa: ANN401 - a stream, or None

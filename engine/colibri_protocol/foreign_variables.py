@@ -28,6 +28,8 @@ class ForeignVariable:
     same: frozenset[str] = frozenset({"0", "false", "no", "off"})
 
 
+_GPU: Final = "experts are computed by the processor; `coli serve --engine vllm` uses GPUs"
+_NO_GPU: Final = frozenset({"none", "auto"})
 _ON: Final = frozenset({"1", "true", "yes", "on"})
 _MEASURED: Final = "`coli bench stream` and STATS have these figures"
 _PINS: Final = "the history of experts decides what stays in memory (COLI_USAGE, COLI_AUTOPIN)"
@@ -43,6 +45,10 @@ FOREIGN_VARIABLES: Final = (
         "COLI_NUMA", "memory lies where the system puts it; `numactl --interleave=all coli ...`"
         " spreads it over the sockets"
     ),
+    ForeignVariable("COLI_GPU", _GPU, _NO_GPU),
+    ForeignVariable("COLI_GPUS", _GPU, _NO_GPU),
+    ForeignVariable("COLI_VRAM_GB", _GPU, frozenset({"0", "auto"})),
+    ForeignVariable("CUDA_EXPERT_GB", _GPU, frozenset({"0", "auto"})),
     ForeignVariable("PIPE", _PARTS, _ON),
     ForeignVariable("PILOT_K", "as many experts are read ahead as come true (COLI_LOOKAHEAD)"),
     ForeignVariable(

@@ -107,9 +107,52 @@ def unsupported_value(model: Path) -> None:
     write_json(model / "config.json", {**config, "hidden_act": "relu"})
 
 
+def with_header(shard: Path, change: Callable[[dict[str, Any]], None]) -> int:
+    """Change the header of a file of weights; returns how many bytes of weights it has."""
+    data = shard.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    change(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    shard.write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+    return len(data) - end
+
+
+def overlapping(model: Path) -> None:
+    def change(header: dict[str, Any]) -> None:
+        rows = [row for name, row in header.items() if name != "__metadata__"]
+        _, second, *_ = sorted(rows, key=lambda row: row["data_offsets"][0])
+        second["data_offsets"] = [offset - 4 for offset in second["data_offsets"]]
+
+    with_header(model / "model-00001-of-00003.safetensors", change)
+
+
+def without_head(model: Path) -> None:
+    for shard in model.glob("*.safetensors"):
+        with_header(
+            shard,
+            lambda header: header.update(
+                {name.replace("lm_head", "lm_foot"): header.pop(name) for name in list(header)}
+            ),
+        )
+    index = model / "model.safetensors.index.json"
+    if index.exists():
+        index.write_text(index.read_text().replace("lm_head", "lm_foot"))
+
+
+def twice_there(model: Path) -> None:
+    (model / "model-00002-of-00003.safetensors").write_bytes(
+        (model / "model-00001-of-00003.safetensors").read_bytes()
+    )
+
+
 @pytest.mark.parametrize(
     ("damage", "check", "named"),
     [
+        (overlapping, "model.shards", "overlap"),
+        (without_head, "model.shards", "lm_head"),
+        (twice_there, "model.shards", "model-00002-of-00003"),
         (without_layer, "model.shards", "model-00002-of-00003"),
         (truncated, "model.shards", "model-00003-of-00003"),
         (garbled_header, "model.shards", "model-00001-of-00003"),
@@ -131,6 +174,28 @@ def test_a_damage_fails_the_check_that_names_it_and_the_loader_agrees(
     assert named in checks[check]["summary"]
     assert set(ORDER) <= set(checks)
     assert not loads(coli, model)
+
+
+def test_no_weights_are_read(coli: CommandLine, model: Path) -> None:
+    shard = model / "model-00003-of-00003.safetensors"
+    too_many = 1 << 40  # reading a TiB of nothing takes longer than the command may
+    begin = with_header(shard, lambda _: None)
+    row = {"dtype": "U8", "shape": [too_many], "data_offsets": [begin, begin + too_many]}
+    with_header(shard, lambda header: header.update(more=row))
+    with shard.open("r+b") as file:
+        file.truncate(shard.stat().st_size + too_many)
+    _, checks, _ = checked(coli, model, "--deep")
+    assert checks["model.shards"]["status"] == "pass"
+    assert checks["model.container"]["status"] == "pass"
+
+
+def test_a_budget_that_holds_too_little_fails_and_the_plan_says_so(
+    coli: CommandLine, model: Path
+) -> None:
+    code, checks, _ = checked(coli, model, "--ram", "0.2")
+    assert code == 1
+    assert checks["memory.ram"]["status"] == "fail"
+    assert "--ram" in checks["memory.ram"]["summary"]
 
 
 def test_a_missing_tensor_is_named_and_the_loader_agrees(coli: CommandLine, tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_what_cannot_be_streamed_is_told_to_be_converted(coli: CommandLine, sour
         (("source", "--what-if", "disk=7,disk=8"), 2, "names disk twice"),
         (("source", "--engine-bin", "x"), 2, "--engine-bin"),
         (("source", "--vram", "4"), 2, "--vram"),
+        (("source", "--gpu", "0"), 2, "experts are computed by the processor"),
     ],
     ids=str,
 )

@@ -6,12 +6,16 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from colibri_cli.chat.attaching_files import MAX_BYTES
 from tests.fakes.command_line import CommandLine
+from tests.fakes.terminal import Terminal
 from tests.fakes.tiny_checkpoint import write_hf
 
 pytestmark = pytest.mark.e2e
@@ -85,6 +89,72 @@ def test_files_and_standard_input_go_along(served: CommandLine) -> None:
         assert name in done.stderr
 
 
+class Pages(BaseHTTPRequestHandler):
+    """A text, one that is too large, and nothing else."""
+
+    def do_GET(self) -> None:
+        body = {"/note": b"forty-two", "/large": b"x" * (MAX_BYTES + 1)}.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def pages() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_page_goes_along_where_fetching_is_allowed(served: CommandLine, pages: str) -> None:
+    done = served.run("run", "-f", f"{pages}/note", "--allow-net", "[[prompt]] what?")
+    assert f"{pages}/note:\n```\nforty-two\n```" in done.stdout, done.stderr
+    refused = served.run("run", "-f", f"{pages}/note", "hi")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--allow-net" in refused.stderr
+    for url, words in (
+        (f"{pages}/none", "HTTP 404"),
+        (f"{pages}/large", "1,048,576"),
+        ("http://127.0.0.1:1/x", "cannot be fetched"),
+        ("http://[::1/x", "cannot be fetched"),
+    ):
+        done = served.run("run", "-f", url, "--allow-net", "hi")
+        assert (done.returncode, done.stdout) == (2, ""), url
+        assert url in done.stderr
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) <= 2
+
+
+BOLD = "[[pieces # Title\n\nSome |**bo|ld** words.\n]]"
+
+
+def test_markdown_is_what_a_terminal_shows_and_a_pipe_only_where_asked(
+    served: CommandLine,
+) -> None:
+    raw = "# Title\n\nSome **bold** words.\n"
+    assert served.run("run", BOLD).stdout == raw
+    assert served.run("run", "--raw", BOLD).stdout == raw
+    shown = served.run("run", "--markdown", BOLD).stdout
+    assert "Some bold words.\n" in shown
+    assert "#" not in shown
+    assert "\x1b" not in shown
+    for arguments, is_raw in (((), False), (("--raw",), True)):
+        with Terminal(
+            [*served.argv, "run", "--no-attach", *arguments, BOLD], served.environment, served.home
+        ) as terminal:
+            terminal.expect("words.")
+            assert terminal.wait() == 0
+            assert ("**bold**" in terminal.text) == is_raw
+            assert ("Some bold words." in terminal.text) != is_raw
+
+
 def test_a_schema_and_a_grammar_reach_the_engine(served: CommandLine) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     (served.home / "schema.json").write_text(json.dumps(schema))
@@ -118,6 +188,8 @@ def test_a_grammar_holds_for_a_real_model(coli: CommandLine) -> None:
         ("--json", "--jsonl"),
         ("-x", "--json"),
         ("-x", "--extract-last"),
+        ("--markdown", "--json"),
+        ("--markdown", "-x"),
         ("--schema", "{}", "--grammar", "g"),
         ("-c", "--cid", "01"),
         ("--attach", "http://127.0.0.1:1", "--no-attach"),

@@ -217,6 +217,11 @@ def test_a_variable_of_another_engine_is_told_with_what_there_is_instead() -> No
 def test_a_variable_that_asks_for_what_happens_anyway_is_not_told() -> None:
     assert foreign_variables({"COLI_NUMA": "0", "PIPE": "1", "TOPP": "0"}) == {}
     assert list(foreign_variables({"PIPE": "0"})) == ["PIPE"]
+    assert foreign_variables({"COLI_GPU": "none", "COLI_VRAM_GB": "0"}) == {}
+    assert list(foreign_variables({"COLI_GPU": "0", "COLI_VRAM_GB": "24"})) == [
+        "COLI_GPU",
+        "COLI_VRAM_GB",
+    ]
 
 
 @pytest.mark.parametrize("row", FOREIGN_VARIABLES, ids=lambda row: row.name)
