@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING, Final
-
-import httpx
 
 from colibri_cli.chat.attaching_files import MAX_BYTES, attachment_of
 from colibri_cli.errors import UsageError
@@ -14,32 +15,32 @@ if TYPE_CHECKING:
     from colibri_cli.chat_log.records import Attachment
 
 _PATIENCE_S: Final = 30.0  # for each step: connecting, and every piece
+_CHECK: Final = "check the address"
 
 
 def fetch_text(url: str) -> Attachment:
     """Fetch a text.
 
+    Args:
+        url: Of http or https; whoever calls has looked.
+
     Raises:
         UsageError: it cannot be fetched, is too large or no text.
     """
-    data = bytearray()
     try:
-        with httpx.stream("GET", url, timeout=_PATIENCE_S, follow_redirects=True) as response:
-            if response.is_error:
-                raise UsageError(
-                    f"{url} cannot be fetched (HTTP {response.status_code})",
-                    hint="check the address",
-                )
-            for piece in response.iter_bytes():
-                data += piece
-                if len(data) > MAX_BYTES:
-                    raise UsageError(
-                        f"{url} has more than the {MAX_BYTES:,} bytes that can go along",
-                        hint="fetch it and attach a part of it",
-                    )
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        with urllib.request.urlopen(url, timeout=_PATIENCE_S) as response:  # noqa: S310 - no files
+            data = response.read(MAX_BYTES + 1)
+            mime = response.headers.get("content-type", "")
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise UsageError(f"{url} cannot be fetched (HTTP {error.code})", hint=_CHECK) from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        inner = getattr(error, "reason", None)  # of what opened the address
+        reason = reason_of(inner if isinstance(inner, Exception) else error)
+        raise UsageError(f"{url} cannot be fetched ({reason})", hint=_CHECK) from error
+    if len(data) > MAX_BYTES:
         raise UsageError(
-            f"{url} cannot be fetched ({reason or type(error).__name__})", hint="check the address"
-        ) from error
-    return attachment_of(url, bytes(data), response.headers.get("content-type", ""))
+            f"{url} has more than the {MAX_BYTES:,} bytes that can go along",
+            hint="fetch it and attach a part of it",
+        )
+    return attachment_of(url, data, mime)
