@@ -1,6 +1,6 @@
 import { Download, WrapText } from 'lucide-react';
 import { toJsxRuntime } from 'hast-util-to-jsx-runtime';
-import { memo, useEffect, useState, type ReactNode } from 'react';
+import { memo, useEffect, useMemo, useState, type ReactNode } from 'react';
 import { useTranslation } from 'react-i18next';
 import { Fragment, jsx, jsxs } from 'react/jsx-runtime';
 import { IconButton } from '@/components/button';
@@ -8,18 +8,21 @@ import { CopyButton } from '@/components/copy-button';
 import { joinClasses } from '@/lib/join-classes';
 import { saveFile } from '@/lib/save-file';
 import { loadHighlighter, type Highlighter } from './highlight';
+import { settledEnd } from './settled-end';
 import styles from './code-block.module.css';
 
 interface CodeBlockProps {
   language: string;
   code: string;
+  /** More of it may follow. */
+  isGrowing: boolean;
 }
 
 const NUMBERED_FROM = 20;
 // Colouring takes time in proportion to the length; very long blocks stay plain.
 const COLOURED_TO = 60_000;
 
-export const CodeBlock = memo(function CodeBlock({ language, code }: CodeBlockProps) {
+export const CodeBlock = memo(function CodeBlock({ language, code, isGrowing }: CodeBlockProps) {
   const { t } = useTranslation();
   const [isWrapped, setIsWrapped] = useState(false);
   const numLines = code.split('\n').length;
@@ -54,14 +57,14 @@ export const CodeBlock = memo(function CodeBlock({ language, code }: CodeBlockPr
           </span>
         )}
         <code>
-          <Coloured language={language} code={code} />
+          <Coloured language={language} code={code} isGrowing={isGrowing} />
         </code>
       </pre>
     </figure>
   );
 });
 
-function Coloured({ language, code }: CodeBlockProps): ReactNode {
+function Coloured({ language, code, isGrowing }: CodeBlockProps): ReactNode {
   const [highlight, setHighlight] = useState<Highlighter | null>(null);
   useEffect(() => {
     let isGone = false;
@@ -72,6 +75,17 @@ function Coloured({ language, code }: CodeBlockProps): ReactNode {
       isGone = true;
     };
   }, []);
-  const tree = code.length > COLOURED_TO ? null : highlight?.(language.toLowerCase(), code);
-  return tree ? (toJsxRuntime(tree, { Fragment, jsx, jsxs }) as ReactNode) : code;
+  const end = isGrowing ? settledEnd(code) : code.length;
+  const settled = code.slice(0, end);
+  const coloured = useMemo(() => {
+    if (settled.length === 0 || settled.length > COLOURED_TO) return settled;
+    const tree = highlight?.(language.toLowerCase(), settled);
+    return tree ? (toJsxRuntime(tree, { Fragment, jsx, jsxs }) as ReactNode) : settled;
+  }, [highlight, language, settled]);
+  return (
+    <>
+      {coloured}
+      {code.slice(end)}
+    </>
+  );
 }

@@ -1,7 +1,7 @@
 // Markdown of a model. Nothing in it becomes markup of the page: HTML is shown as text, links lead
 // only to http, https and mail, images of other hosts are links.
 import type { Element } from 'hast';
-import { memo, type ComponentProps, type ReactNode } from 'react';
+import { createContext, memo, use, type ComponentProps, type ReactNode } from 'react';
 import ReactMarkdown, { type Components, type ExtraProps } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
 import remarkMath from 'remark-math';
@@ -13,6 +13,8 @@ import styles from './markdown.module.css';
 
 const PLUGINS = [remarkGfm];
 const PLUGINS_WITH_MATH = [remarkGfm, remarkMath];
+/** Whether more may follow in the block around; context, so that its end parses nothing anew. */
+const Growing = createContext(false);
 const SAFE_LINK = /^(?:https?:|mailto:)/i;
 
 function safeUrl(url: string): string {
@@ -46,12 +48,13 @@ function Table({ children }: Tag<'table'>) {
 
 /** A fenced block: its language and its text, out of the `code` element that it holds. */
 function Pre({ node }: Tag<'pre'>) {
+  const isGrowing = use(Growing);
   const code = node?.children[0];
   if (code?.type !== 'element') return null;
   const name = String(classesOf(code)[0] ?? '');
   const text = textOf(code).replace(/\n$/, '');
   if (name === MATH) return <Formula tex={text} isDisplay />;
-  return <CodeBlock language={name.replace(/^language-/, '')} code={text} />;
+  return <CodeBlock language={name.replace(/^language-/, '')} code={text} isGrowing={isGrowing} />;
 }
 
 /** Code within a line; a formula comes as such, too. */
@@ -115,12 +118,20 @@ const Block = memo(function Block({ text }: { text: string }) {
   );
 });
 
-export default function Markdown({ text }: { text: string }) {
+interface MarkdownProps {
+  text: string;
+  /** More may follow at the end. */
+  isGrowing?: boolean;
+}
+
+export default function Markdown({ text, isGrowing = false }: MarkdownProps) {
   return (
     <div className={styles.markdown}>
-      {splitBlocks(text).map((block, index) => (
+      {splitBlocks(text).map((block, index, all) => (
         // Blocks only ever grow at the end, so the place is the identity.
-        <Block key={index} text={block} />
+        <Growing key={index} value={isGrowing && index === all.length - 1}>
+          <Block text={block} />
+        </Growing>
       ))}
     </div>
   );

@@ -22,13 +22,8 @@ export class CortexPainter {
   private marked: number | null = null;
   private isStill = false;
   private frame = 0;
-  private timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** At least `leastFrameMs` lie between two frames. */
-  constructor(
-    private readonly canvas: HTMLCanvasElement,
-    private readonly leastFrameMs = 0,
-  ) {
+  constructor(private readonly canvas: HTMLCanvasElement) {
     // Kept where it is written: every frame comes from memory.
     this.context = canvas.getContext('2d', { alpha: false, willReadFrequently: true });
   }
@@ -51,11 +46,17 @@ export class CortexPainter {
     const before = this.map;
     const isSameShape = before?.rows === map.rows && before.cols === map.cols;
     this.map = map;
-    if (!isSameShape) this.pulses = new Pulses(map.cells.length);
-    else if (map.seq !== before.seq && !this.isStill) {
-      this.pulses.start(map.hits);
+    if (!isSameShape) {
+      this.pulses = new Pulses(map.cells.length);
+      this.paintAll();
+      return;
     }
-    this.paintAll();
+    if (map.seq !== before.seq && !this.isStill) this.pulses.start(map.hits);
+    if (!this.isLaidOut) return;
+    map.cells.forEach((cell, index) => {
+      if (cell !== before.cells[index]) this.paint(index, 0);
+    });
+    this.request();
   }
 
   mark(index: number | null): void {
@@ -66,17 +67,19 @@ export class CortexPainter {
 
   stop(): void {
     cancelAnimationFrame(this.frame);
-    clearTimeout(this.timer);
-    this.timer = undefined;
     this.frame = 0;
   }
 
   private paintAll(): void {
-    const { grid, map } = this;
-    // Between another shape of the model and the layout for it there is nothing to draw.
-    if (grid === null || map?.rows !== grid.rows || map.cols !== grid.cols) return;
-    for (let index = 0; index < map.cells.length; index += 1) this.paint(index, 0);
+    if (!this.isLaidOut) return;
+    this.map?.cells.forEach((_, index) => this.paint(index, 0));
     this.request();
+  }
+
+  /** False between another shape of the model and the layout for it. */
+  private get isLaidOut(): boolean {
+    const { grid, map } = this;
+    return grid !== null && map?.rows === grid.rows && map.cols === grid.cols;
   }
 
   private paint(index: number, level: number): void {
@@ -84,20 +87,13 @@ export class CortexPainter {
   }
 
   private request(): void {
-    if (this.frame !== 0 || this.timer !== undefined) return;
+    if (this.frame !== 0) return;
     this.frame = requestAnimationFrame((now) => {
       this.frame = 0;
       this.pulses.visit(now, (index, level) => this.paint(index, level));
       this.draw();
-      if (this.pulses.isIdle) return;
-      if (this.leastFrameMs === 0) this.request();
-      else this.timer ??= setTimeout(() => this.resume(), this.leastFrameMs);
+      if (!this.pulses.isIdle) this.request();
     });
-  }
-
-  private resume(): void {
-    this.timer = undefined;
-    this.request();
   }
 
   private draw(): void {

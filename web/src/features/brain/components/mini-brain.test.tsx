@@ -1,5 +1,6 @@
 import { act, cleanup, render, screen } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
+import { Profiler } from 'react';
 import { MemoryRouter } from 'react-router';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { useTelemetry } from '@/lib/telemetry/telemetry-store';
@@ -9,9 +10,10 @@ const EXPERTS = { rows: 1, cols: 4, map: '0041983f', hits: '05', seq: 1 };
 
 beforeEach(() => {
   localStorage.clear();
-  vi.stubGlobal('ResizeObserver', function () {
+  vi.stubGlobal('IntersectionObserver', function () {
     return { observe: vi.fn(), disconnect: vi.fn() };
   });
+  vi.stubGlobal('ImageData', class {});
   vi.stubGlobal('matchMedia', () => ({
     matches: true,
     addEventListener: vi.fn(),
@@ -43,6 +45,20 @@ describe('the small map beside the chat', () => {
     render(<MiniBrain />, { wrapper: MemoryRouter });
     expect(screen.getAllByRole('button', { name: 'Show the brain' })).toHaveLength(2);
     expect(screen.queryByRole('link')).toBeNull();
+  });
+
+  it('renders nothing for a report of used experts', () => {
+    const renders = vi.fn();
+    act(() => useTelemetry.setState({ experts: EXPERTS }));
+    render(
+      <Profiler id="mini" onRender={renders}>
+        <MiniBrain />
+      </Profiler>,
+      { wrapper: MemoryRouter },
+    );
+    renders.mockReset();
+    act(() => useTelemetry.setState({ experts: { ...EXPERTS, seq: 2 } }));
+    expect(renders).not.toHaveBeenCalled();
   });
 
   it('is not there where the server tells nothing of experts', () => {

@@ -1,26 +1,22 @@
 // The map of the experts in small, beside the chat: the model thinks in the corner of the eye.
 import { ChevronDown } from 'lucide-react';
-import { useMemo, useRef, useState } from 'react';
+import { useState } from 'react';
 import { useTranslation } from 'react-i18next';
 import { Link } from 'react-router';
 import { IconButton } from '@/components/button';
 import { readStored, writeStored } from '@/lib/storage';
 import { joinClasses } from '@/lib/join-classes';
-import { useCortex } from '../hooks/use-cortex';
-import { useExpertMap } from '../hooks/use-expert-map';
-import { useRoom } from '../hooks/use-room';
-import { fitGrid } from '../model/grid';
+import { useTelemetry } from '@/lib/telemetry/telemetry-store';
+import { useMiniCortex } from '../hooks/use-mini-cortex';
 import styles from './mini-brain.module.css';
 
 const KEY = 'colibri.mini-brain';
-// Beside an answer that grows, which the machine's time belongs to.
-const LEAST_FRAME_MS = 80;
 
 export default function MiniBrain() {
   const { t } = useTranslation('brain');
-  const shape = useShape();
+  const hasExperts = useTelemetry((state) => state.experts !== null);
   const [isOpen, setIsOpen] = useState(() => readStored(KEY) !== 'closed');
-  if (shape === null) return null;
+  if (!hasExperts) return null;
   const toggle = (): void => {
     writeStored(KEY, isOpen ? 'closed' : null);
     setIsOpen(!isOpen);
@@ -37,27 +33,14 @@ export default function MiniBrain() {
           onClick={toggle}
         />
       </header>
-      {isOpen && <Picture rows={shape.rows} cols={shape.cols} />}
+      {isOpen && <Picture />}
     </section>
   );
 }
 
-/** Of the map, so that a report of used experts renders nothing here: the painter hears of it. */
-function useShape(): { rows: number; cols: number } | null {
-  const { map } = useExpertMap();
-  const [rows, cols] = [map?.rows ?? 0, map?.cols ?? 0];
-  return useMemo(() => (rows === 0 ? null : { rows, cols }), [rows, cols]);
-}
-
-function Picture({ rows, cols }: { rows: number; cols: number }) {
+function Picture() {
   const { t } = useTranslation('brain');
-  const roomRef = useRef<HTMLDivElement>(null);
-  const room = useRoom(roomRef);
-  const grid = useMemo(
-    () => (room === null ? null : fitGrid({ rows, cols }, room)),
-    [rows, cols, room],
-  );
-  const canvasRef = useCortex(grid, null, LEAST_FRAME_MS);
+  const canvasRef = useMiniCortex();
   return (
     <Link
       to="/brain"
@@ -65,9 +48,7 @@ function Picture({ rows, cols }: { rows: number; cols: number }) {
       aria-label={t('mini.link')}
       title={t('mini.link')}
     >
-      <div ref={roomRef} className={styles.room}>
-        <canvas ref={canvasRef} className={styles.canvas} aria-hidden="true" />
-      </div>
+      <canvas ref={canvasRef} className={styles.canvas} aria-hidden="true" />
     </Link>
   );
 }

@@ -2,23 +2,22 @@
 import { useEffect, useRef } from 'react';
 import { readMap } from '@/lib/experts/expert-map';
 import { onExperts } from '@/lib/telemetry/hooks';
-import { parseRgb, tokenColor } from '@/lib/token-color';
 import { useMedia } from '@/lib/use-media';
 import { CortexPainter } from '../components/cortex-painter';
 import type { Grid } from '../model/grid';
+import { readPalette } from './read-palette';
 
-/** The painter of a canvas, told of every change; at least `leastFrameMs` lie between its frames. */
+/** The painter of a canvas, told of every change. */
 export function useCortex(
   grid: Grid | null,
   marked: number | null,
-  leastFrameMs = 0,
 ): React.RefObject<HTMLCanvasElement | null> {
   const canvasRef = useRef<HTMLCanvasElement>(null);
   const painterRef = useRef<CortexPainter | null>(null);
   const isStill = useMedia('(prefers-reduced-motion: reduce)');
   useEffect(() => {
     if (canvasRef.current === null) return;
-    const painter = new CortexPainter(canvasRef.current, leastFrameMs);
+    const painter = new CortexPainter(canvasRef.current);
     painterRef.current = painter;
     // Not through React, which shows the last of several reports that come at once: each flashes.
     const end = onExperts((experts) => {
@@ -29,19 +28,13 @@ export function useCortex(
       end();
       painter.stop();
     };
-  }, [leastFrameMs]);
+  }, []);
   useEffect(() => {
     const canvas = canvasRef.current;
     if (grid === null || canvas === null) return;
-    const color = (token: string) => parseRgb(tokenColor(token, canvas.parentElement ?? undefined));
-    const palette = {
-      disk: color('--tier-disk'),
-      ram: color('--tier-ram'),
-      vram: color('--tier-vram'),
-    };
     canvas.style.width = `${(grid.across * grid.cellWidth) / grid.ratio}px`;
     canvas.style.height = `${(grid.down * grid.cellHeight) / grid.ratio}px`;
-    painterRef.current?.setLook(grid, palette, isStill);
+    painterRef.current?.setLook(grid, readPalette(canvas), isStill);
   }, [grid, isStill]);
   useEffect(() => painterRef.current?.mark(marked), [marked]);
   return canvasRef;

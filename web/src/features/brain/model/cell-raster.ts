@@ -2,7 +2,7 @@
 // frame in which every expert flashes is one pass over the picture. Pure.
 import type { Rgb } from '@/lib/token-color';
 import { placeOf, type Grid } from './grid';
-import { colorOf, type Palette } from './palette';
+import { colorOf, packed, whitened, type Palette } from './palette';
 
 const ROUND = 0.18; // corners of cells, of their size
 const LEAST_ROUNDED = 8; // pixels; smaller corners cannot be seen
@@ -16,7 +16,6 @@ interface Corner {
 }
 
 export class CellRaster {
-  /** One number per pixel, as in `ImageData` on machines that store the lowest byte first. */
   readonly pixels: Uint32Array<ArrayBuffer>;
   private readonly colors: Rgb[];
   private readonly corners: Corner[];
@@ -37,7 +36,7 @@ export class CellRaster {
   /** Draw one expert, `level` of the way to white. */
   paint(index: number, cell: number, level: number): void {
     const { grid, pixels, width } = this;
-    const color = towards(this.colors[cell] ?? this.background, 255, level);
+    const color = whitened(this.colors[cell] ?? this.background, level);
     const value = packed(color);
     const { x, y } = placeOf(grid, index);
     const first = y * grid.cellHeight * width + x * grid.cellWidth;
@@ -50,14 +49,6 @@ export class CellRaster {
       pixels[first + offset] = packed(mixed(this.background, color, cover));
     }
   }
-}
-
-function packed([red, green, blue]: Rgb): number {
-  return (0xff000000 | (Math.round(blue) << 16) | (Math.round(green) << 8) | Math.round(red)) >>> 0;
-}
-
-function towards([red, green, blue]: Rgb, goal: number, share: number): Rgb {
-  return [red + (goal - red) * share, green + (goal - green) * share, blue + (goal - blue) * share];
 }
 
 function mixed(under: Rgb, over: Rgb, cover: number): Rgb {

@@ -30,7 +30,7 @@ export const AssistantMessage = memo(function AssistantMessage({
       {message.content !== '' && (
         <Suspense fallback={<div className={styles.plain}>{message.content}</div>}>
           <div className={isStreaming ? styles.growing : undefined}>
-            <Markdown text={message.content} />
+            <Markdown text={message.content} isGrowing={isStreaming} />
           </div>
         </Suspense>
       )}

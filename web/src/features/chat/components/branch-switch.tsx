@@ -2,14 +2,17 @@
 import { ChevronLeft, ChevronRight } from 'lucide-react';
 import { useTranslation } from 'react-i18next';
 import { IconButton } from '@/components/button';
-import { siblingsOf } from '../model/branches';
+import { siblingsOf, type MessageTable } from '../model/branches';
 import type { Message } from '../model/conversation';
 import { showBranch, useChat } from '../stores/chat-store';
 import styles from './branch-switch.module.css';
 
+// One for all: a new one each time would look like a change each time, without end.
+const NONE: MessageTable = {};
+
 export function BranchSwitch({ message }: { message: Message }) {
   const { t } = useTranslation('chat');
-  const table = useChat((state) => state.messages[message.conversation] ?? {});
+  const table = useChat((state) => state.messages[message.conversation] ?? NONE);
   const isBusy = useChat((state) => state.live[message.conversation] !== undefined);
   const siblings = siblingsOf(table, message);
   const place = siblings.findIndex((sibling) => sibling.id === message.id);

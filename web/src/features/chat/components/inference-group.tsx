@@ -8,6 +8,7 @@ import { formatCount, formatDecimal } from '@/lib/format';
 import { useHealth } from '@/lib/telemetry/hooks';
 import { DEFAULT_SAMPLING, MAX_TOKENS_RANGE, useSampling } from '../model/sampling';
 import styles from './inference-group.module.css';
+import { PresetButtons } from './preset-buttons';
 
 export function InferenceGroup() {
   const { t, i18n } = useTranslation('settings');
@@ -28,6 +29,7 @@ export function InferenceGroup() {
           />
         )}
       </Field>
+      <PresetButtons />
       <Field
         label={`${t('inference.temperature')}: ${formatDecimal(sampling.temperature, 1, i18n.language)}`}
         hint={t('inference.temperatureHint')}

@@ -23,6 +23,19 @@ const KEY = 'colibri.sampling';
 
 export const DEFAULT_SAMPLING: Sampling = schema.parse({});
 
+type Preset = Pick<Sampling, 'temperature' | 'topP'>;
+
+/** How varied answers are, for those who do not care for numbers. */
+export const PRESETS = {
+  precise: { temperature: 0.2, topP: 0.9 },
+  balanced: { temperature: DEFAULT_SAMPLING.temperature, topP: DEFAULT_SAMPLING.topP },
+  creative: { temperature: 1.1, topP: 0.95 },
+} as const satisfies Record<string, Preset>;
+
+export function isPreset(sampling: Sampling, preset: Preset): boolean {
+  return sampling.temperature === preset.temperature && sampling.topP === preset.topP;
+}
+
 interface SamplingState {
   sampling: Sampling;
   change: (part: Partial<Sampling>) => void;

@@ -24,7 +24,7 @@ import {
   type Failure,
 } from './chat-store';
 
-const LEAST_FRAME_MS = 60;
+const LEAST_FRAME_MS = 120; // the eye reads along at eight a second; each costs a render
 const MAX_RETRIES = 3;
 const USUAL_RETRY_S = 2;
 const running = new Map<string, AbortController>();

@@ -1,0 +1,86 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { conversationOf, messageOf } from '@/testing/messages';
+import { addStored, useChat } from './chat-store';
+import { answerTo, runTurn, stopTurn } from './turn-runner';
+
+let body: ReadableStreamDefaultController<Uint8Array>;
+
+function write(text: string): void {
+  body.enqueue(new TextEncoder().encode(text));
+}
+
+function piece(text: string): string {
+  return `data: ${JSON.stringify({ choices: [{ delta: { content: text } }] })}\n\n`;
+}
+
+function answers(): string[] {
+  return Object.values(useChat.getState().messages.c ?? {})
+    .filter((message) => message.role === 'assistant')
+    .map((message) => message.content);
+}
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance', 'Date'] });
+  const stream = new ReadableStream<Uint8Array>({
+    start: (controller) => {
+      body = controller;
+    },
+  });
+  vi.stubGlobal('fetch', vi.fn().mockResolvedValue(new Response(stream)));
+  addStored({
+    conversations: [conversationOf({ id: 'c', leaf: 'q' })],
+    messages: [messageOf({ id: 'q', conversation: 'c', role: 'user', content: 'hi' })],
+  });
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+  useChat.setState(useChat.getInitialState(), true);
+});
+
+describe('a turn', () => {
+  it('at a hundred tokens a second changes what is shown at most nine times', async () => {
+    const turn = runTurn(answerTo('c', 'q'));
+    await vi.advanceTimersByTimeAsync(0);
+    const shown = new Set<string>();
+    const figures = new Set<unknown>();
+    const end = useChat.subscribe((state) => {
+      for (const text of answers()) shown.add(text);
+      figures.add(state.live.c);
+    });
+    for (let token = 0; token < 100; token += 1) {
+      write(piece(`t${token} `));
+      await vi.advanceTimersByTimeAsync(10);
+    }
+    end();
+    expect(shown.size).toBeGreaterThan(1);
+    expect(shown.size).toBeLessThanOrEqual(9);
+    expect(figures.size).toBeLessThanOrEqual(9);
+    write('data: [DONE]\n\n');
+    body.close();
+    expect(await turn).toBeNull();
+    expect(answers()).toEqual([Array.from({ length: 100 }, (_, token) => `t${token} `).join('')]);
+  });
+
+  it('that is stopped keeps its text', async () => {
+    const turn = runTurn(answerTo('c', 'q'));
+    await vi.advanceTimersByTimeAsync(0);
+    write(piece('Hello'));
+    await vi.advanceTimersByTimeAsync(200);
+    stopTurn('c');
+    body.error(new DOMException('stopped', 'AbortError')); // as a real fetch ends its body
+    expect(await turn).toBeNull();
+    expect(answers()).toEqual(['Hello']);
+    expect(useChat.getState().live).toEqual({});
+  });
+
+  it('that breaks off without an end is marked as cut', async () => {
+    const turn = runTurn(answerTo('c', 'q'));
+    await vi.advanceTimersByTimeAsync(0);
+    write(piece('Hel'));
+    body.close();
+    expect(await turn).toBeNull();
+    const [answer] = Object.values(useChat.getState().messages.c ?? {}).slice(-1);
+    expect(answer).toMatchObject({ content: 'Hel', state: 'cut' });
+  });
+});
