@@ -51,9 +51,7 @@ describe('a growing answer', () => {
   });
 
   it('has its code coloured now and then, and whole once it ended', async () => {
-    const code = Array.from({ length: 80 }, (_, index) => `const x${index} = ${index};`).join(
-      '\n',
-    );
+    const code = Array.from({ length: 80 }, (_, index) => `const x${index} = ${index};`).join('\n');
     const textOf = (length: number): string => `\`\`\`js\n${code.slice(0, length)}`;
     const { container, rerender } = render(<Markdown text={textOf(1)} isGrowing />);
     let updates = 0;

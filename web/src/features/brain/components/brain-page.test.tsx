@@ -28,7 +28,7 @@ beforeEach(() => {
       }
     },
   );
-  vi.stubGlobal('ImageData', class {});
+  vi.stubGlobal('ImageData', vi.fn());
   vi.stubGlobal('matchMedia', () => ({
     matches: false,
     addEventListener: vi.fn(),

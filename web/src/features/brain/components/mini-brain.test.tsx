@@ -13,7 +13,7 @@ beforeEach(() => {
   vi.stubGlobal('IntersectionObserver', function () {
     return { observe: vi.fn(), disconnect: vi.fn() };
   });
-  vi.stubGlobal('ImageData', class {});
+  vi.stubGlobal('ImageData', vi.fn());
   vi.stubGlobal('matchMedia', () => ({
     matches: true,
     addEventListener: vi.fn(),

@@ -27,7 +27,7 @@ function painterOf(isStill = false): { painter: MiniPainter; canvas: HTMLCanvasE
 
 beforeEach(() => {
   vi.useFakeTimers();
-  vi.stubGlobal('ImageData', class {});
+  vi.stubGlobal('ImageData', vi.fn());
   const context = { putImageData: put } as unknown as CanvasRenderingContext2D;
   vi.spyOn(HTMLCanvasElement.prototype, 'getContext').mockReturnValue(context);
 });
