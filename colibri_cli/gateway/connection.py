@@ -14,9 +14,9 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from colibri_cli.chunked import ChunkDecoder, MalformedChunks
 from colibri_cli.gateway.access_log import AccessRecord
 from colibri_cli.gateway.byte_stream import READ_AHEAD, EndOfInput, ReadTimeout
-from colibri_cli.gateway.chunked import ChunkDecoder
 from colibri_cli.gateway.http1 import CONTINUE, Exchange, HeadScanner, RequestHead
 from colibri_cli.gateway.http_types import HttpError, Request, Response, StreamingResponse
 from colibri_cli.gateway.problems import internal_error
@@ -246,7 +246,10 @@ class Connection:
         while not chunks.is_complete:
             if not stream.buffer:
                 await stream.wait_for_input()
-            piece = chunks.feed(stream.consume(_BODY_SLICE))
+            try:
+                piece = chunks.feed(stream.consume(_BODY_SLICE))
+            except MalformedChunks as error:
+                raise HttpError(400, f"the chunked body is malformed: {error}") from None
             size += len(piece)
             if size + chunks.num_due > self._limits.max_body_bytes:
                 raise too_large(self._limits.max_body_bytes)

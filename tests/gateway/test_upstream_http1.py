@@ -65,6 +65,7 @@ def test_anything_is_read_or_refused(noise: bytes, kept: int) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhello\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 5000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;\x01\r\nhello\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
         CHUNKED + b"HTTP/1.1 200 OK\r\n",
     ],

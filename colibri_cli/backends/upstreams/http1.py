@@ -1,24 +1,23 @@
 """HTTP/1.1 as a client, without I/O: requests to bytes, bytes to heads and bodies.
 
-h11 judges the grammar of heads, which come once per answer. Chunks come once per token, so their
-sizes are read here: that takes a few microseconds where events of h11 take thirty. What follows a
-complete answer is an error, because nothing was asked. Source: RFC 9112.
+h11 judges the grammar of heads, which come once per answer; chunks, which come once per token, are
+read by our own reader. What follows a complete answer is an error, because nothing was asked.
+Source: RFC 9112.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 import h11
+
+from colibri_cli.chunked import ChunkDecoder, MalformedChunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _MAX_HEAD: Final = 64 * 1024
-_MAX_SIZE_LINE: Final = 4 * 1024  # extensions of a chunk are allowed, and used by nobody
-_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -61,9 +60,9 @@ class HttpExchange:
             raise Malformed(f"a request cannot be sent: {error}") from error
         self._is_head_request = method == b"HEAD"
         self._buffer = b""
-        self._left: int | None = None  # of a body, or of the chunk that has begun; None: unknown
+        self._left: int | None = None  # of a body of known length
         self._is_chunked = False
-        self._is_in_trailer = False
+        self._chunks = ChunkDecoder(may_be_small=True)
         self.request = b"".join(part for part in parts if part)
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
@@ -152,49 +151,12 @@ class HttpExchange:
             self.payload.append(data)
 
     def _read_chunks(self, data: bytes) -> None:
-        buffer, at = self._buffer + data if self._buffer else data, 0
-        while not self._is_in_trailer:
-            if self._left is None:
-                line_end = buffer.find(b"\r\n", at)
-                if line_end < 0:
-                    break
-                self._left = _size_of(buffer[at:line_end])
-                at = line_end + 2
-                if not self._left:
-                    self._is_in_trailer = True
-                    break
-            piece = buffer[at : at + self._left]
-            if piece:
-                self.payload.append(piece)
-                self._left -= len(piece)
-                at += len(piece)
-            if self._left or len(buffer) < at + 2:
-                break
-            if buffer[at : at + 2] != b"\r\n":
-                raise Malformed("a chunk is longer than its size")
-            self._left, at = None, at + 2
-        self._buffer = buffer[at:]
-        if self._is_in_trailer:
-            self._read_trailer()
-        elif self._left is None and len(self._buffer) > _MAX_SIZE_LINE:
-            raise Malformed("the size of a chunk is missing")
-
-    def _read_trailer(self) -> None:
-        """Skip the fields after the last chunk, up to an empty line."""
-        text = b"\r\n" + self._buffer
-        end = text.find(_END_OF_HEAD)
-        if end < 0:
-            if len(text) > _MAX_HEAD:
-                raise Malformed(f"the end of the answer is longer than {_MAX_HEAD} bytes")
-            return
-        if end + len(_END_OF_HEAD) != len(text):
+        try:
+            payload = self._chunks.feed(data)
+        except MalformedChunks as error:
+            raise Malformed(f"the answer cannot be read: {error}") from None
+        if payload:
+            self.payload.append(payload)
+        self.is_complete = self._chunks.is_complete
+        if self.is_complete and self._chunks.leftover:
             raise Malformed("the server sent more than its answer")
-        self._buffer = b""
-        self.is_complete = True
-
-
-def _size_of(line: bytes) -> int:
-    digits = line.partition(b";")[0].rstrip(b" \t")
-    if not _SIZE.fullmatch(digits):
-        raise Malformed("the size of a chunk is no number")
-    return int(digits, 16)

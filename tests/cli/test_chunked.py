@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colibri_cli.gateway.chunked import ChunkDecoder
-from colibri_cli.gateway.http_types import HttpError
+from colibri_cli.chunked import ChunkDecoder, MalformedChunks
 
 END = b"0\r\nX-Sum: 1\r\n\r\n"
 
@@ -35,7 +34,7 @@ def test_cuts_change_nothing(pieces: list[bytes], behind: bytes, cuts: list[int]
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     decoder, payload = ChunkDecoder(), b""
-    with suppress(HttpError):
+    with suppress(MalformedChunks):
         for byte in data:
             payload += decoder.feed(bytes([byte]))
     assert len(payload) <= len(data)
@@ -47,7 +46,34 @@ def test_it_says_how_much_a_chunk_still_has_to_bring() -> None:
     assert decoder.num_due == 7
 
 
-@pytest.mark.parametrize("endless", [b"5;" + b"x" * 70_000, b"1\r\nx\r\n" * 20_000])
-def test_what_is_mostly_overhead_is_refused(endless: bytes) -> None:
-    with pytest.raises(HttpError, match="too small"):
+@pytest.mark.parametrize(
+    ("endless", "reason"), [(b"5;" + b"x" * 5000, "longer"), (b"1\r\nx\r\n" * 20_000, "too small")]
+)
+def test_what_is_mostly_overhead_is_refused(endless: bytes, reason: str) -> None:
+    with pytest.raises(MalformedChunks, match=reason):
         ChunkDecoder().feed(endless)
+
+
+def test_small_chunks_may_come_for_ever_where_that_is_expected() -> None:
+    decoder = ChunkDecoder(may_be_small=True)
+    assert decoder.feed(b"1\r\nx\r\n" * 20_000) == b"x" * 20_000
+    with pytest.raises(MalformedChunks, match="too small"):  # a trailer is bounded all the same
+        decoder.feed(b"0\r\n" + b"a: b\r\n" * 20_000)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"5;a=\x00\r\nhello\r\n",
+        b"5;a=\r\r\nhello\r\n",
+        b"5;a=b\nhello\r\n",
+        b"5\r\nhello!\r\n",
+        b"5\r\nhello\n",
+        b" 5\r\nhello\r\n",
+        b"0\r\na\x00: b\r\n\r\n",
+        b"0\r\nno field\r\n\r\n",
+    ],
+)
+def test_what_two_readers_could_read_differently_is_refused(body: bytes) -> None:
+    with pytest.raises(MalformedChunks):
+        ChunkDecoder(may_be_small=True).feed(body)
