@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from colibri_cli.gateway.services import Services
     from colibri_cli.gateway.slots import ConversationKey
     from colibri_cli.gateway.turns import TurnEvent, TurnRequest
-    from colibri_cli.supervisor.admission import Pick, Ticket
+    from colibri_cli.supervisor.admission import Ticket
+    from colibri_cli.supervisor.waiting_line import Pick
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from colibri_cli.gateway.turns import TurnRequest
-    from colibri_cli.supervisor.admission import Pick
+    from colibri_cli.supervisor.waiting_line import Pick
 
 
 @dataclass(frozen=True, slots=True)

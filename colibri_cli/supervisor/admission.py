@@ -15,22 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from bisect import insort
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.errors import QueueFull, QueueTimeout, RateLimited, SchedulerClosed
 from colibri_cli.supervisor.shares import Shares, retry_after_s
+from colibri_cli.supervisor.waiting_line import Waiter, WaitingLine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from colibri_cli.errors import Overloaded
-
-    # (certainly free slots, whether one must be named) -> one of them, None: the engine's choice
-    Pick = Callable[[tuple[int, ...], bool], int | None]
+    from colibri_cli.supervisor.waiting_line import Pick
 
 _SMOOTHING: Final = 0.2  # weight of the latest service time in the mean
 _MAX_RETRY_AFTER_S: Final = 600
@@ -97,18 +92,6 @@ class Ticket:
             self._scheduler._release(self, outcome)  # noqa: SLF001 - a ticket is a part of it
 
 
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    peer: str
-    slot: int | None
-    pick: Pick | None
-    arrived: float
-    granted: asyncio.Future[Ticket]
-    priority: int = 0
-    turn: int = 0  # round in which its address is served
-    number: int = 0  # order of arrival; 0: it was not made to wait
-
-
 @dataclass(slots=True)
 class AdmissionCounters:
     """Requests since the start; admitted = completed + failed + aborted + active."""
@@ -147,11 +130,7 @@ class GenerationScheduler:
         self.shares = shares or Shares()
         self.counters = AdmissionCounters()
         self._running: list[Ticket] = []
-        self._waiters: list[_Waiter] = []
-        self._waiters_of: Counter[str] = Counter()
-        self._last_turn: dict[str, int] = {}
-        self._turn = 0
-        self._num_arrived = 0
+        self._line = WaitingLine()
         self._is_closed = False
         self._mean_service_s: float | None = None
         self._idle: list[asyncio.Future[None]] = []
@@ -164,7 +143,7 @@ class GenerationScheduler:
     @property
     def queued(self) -> int:
         """Requests that wait."""
-        return len(self._waiters)
+        return len(self._line)
 
     @property
     def running(self) -> tuple[Ticket, ...]:
@@ -174,7 +153,7 @@ class GenerationScheduler:
     @property
     def waiting(self) -> tuple[tuple[str, int | None, float], ...]:
         """Address, demanded slot and time of arrival of what waits, next first."""
-        return tuple((w.peer, w.slot, w.arrived) for w in self._waiters)
+        return tuple((w.peer, w.slot, w.arrived) for w in self._line)
 
     @property
     def is_closed(self) -> bool:
@@ -205,15 +184,15 @@ class GenerationScheduler:
         if (spent := self._rate_error(peer)) is not None:
             raise self._refused(peer, spent)
         priority = self.shares.of(peer).priority
-        waiter = _Waiter(peer, slot, pick, loop.time(), loop.create_future(), priority)
-        if not any(self._holds_up(earlier) for earlier in self._waiters) and self._grant(waiter):
+        waiter = Waiter(peer, slot, pick, loop.time(), loop.create_future(), priority)
+        if not any(self._holds_up(earlier) for earlier in self._line) and self._grant(waiter):
             return waiter.granted.result()
-        if len(self._waiters) >= self.max_queue:
+        if len(self._line) >= self.max_queue:
             raise self._refused(peer, self._full())
         queued = self.shares.of(peer).queued
-        if queued is not None and self._waiters_of[peer] >= queued:
+        if queued is not None and self._line.num_of(peer) >= queued:
             raise self._refused(peer, self._full_for(peer, queued))
-        self._enqueue(waiter)
+        self._line.join(waiter)
         timer = loop.call_at(waiter.arrived + self.queue_timeout_s, self._expire, waiter)
         try:
             return await waiter.granted
@@ -225,12 +204,12 @@ class GenerationScheduler:
 
     def try_admit(self, peer: str, pick: Pick | None = None) -> Ticket | None:
         """Return a ticket if one can be had at once without passing anybody who waits."""
-        if self._is_closed or self._waiters:
+        if self._is_closed or self._line:
             return None
         loop = asyncio.get_running_loop()
         if self.shares.wait_s(peer, loop.time()) > 0:
             return None
-        waiter = _Waiter(peer, None, pick, loop.time(), loop.create_future())
+        waiter = Waiter(peer, None, pick, loop.time(), loop.create_future())
         return waiter.granted.result() if self._grant(waiter) else None
 
     def retry_after_s(self) -> int:
@@ -238,16 +217,13 @@ class GenerationScheduler:
         mean = self._mean_service_s
         if mean is None:
             return 1
-        expected = math.ceil(mean * (len(self._waiters) + 1) / self.capacity)
+        expected = math.ceil(mean * (len(self._line) + 1) / self.capacity)
         return min(max(expected, 1), _MAX_RETRY_AFTER_S)
 
     def close(self) -> None:
         """Admit nobody any more; who waits is told so."""
         self._is_closed = True
-        waiters, self._waiters = self._waiters, []
-        self._waiters_of.clear()
-        self._last_turn.clear()
-        for waiter in waiters:
+        for waiter in self._line.dissolve():
             if not waiter.granted.done():
                 waiter.granted.set_exception(_closed())
 
@@ -260,7 +236,7 @@ class GenerationScheduler:
 
     # ---- granting ----
 
-    def _holds_up(self, waiter: _Waiter) -> bool:
+    def _holds_up(self, waiter: Waiter) -> bool:
         """Whether later ones must wait: not for who waits for its own slot or its own limit."""
         if self._is_at_limit(waiter.peer):
             return False
@@ -276,7 +252,7 @@ class GenerationScheduler:
 
     def num_waiting(self, peer: str) -> int:
         """Return how many requests of an owner wait."""
-        return self._waiters_of[peer]
+        return self._line.num_of(peer)
 
     def _is_busy(self, slot: int) -> bool:
         return any(ticket.slot == slot for ticket in self._running)
@@ -295,7 +271,7 @@ class GenerationScheduler:
         """
         return any(t.slot is not None and (t.is_demanded or not t.is_sent) for t in self._running)
 
-    def _grant(self, waiter: _Waiter) -> bool:
+    def _grant(self, waiter: Waiter) -> bool:
         """Admit a waiter if a slot for it is free."""
         if len(self._running) >= self.capacity or self._is_at_limit(waiter.peer):
             return False
@@ -320,16 +296,15 @@ class GenerationScheduler:
         return True
 
     def _admit_waiters(self) -> None:
-        for waiter in tuple(self._waiters):
+        for waiter in self._line:
             if waiter.granted.done():  # cancelled, about to leave
                 continue
             if (spent := self._rate_error(waiter.peer)) is not None:
                 # Its key took its tokens while it waited: a burst would pass the limit otherwise.
-                self._dequeue(waiter)
+                self._line.leave(waiter)
                 waiter.granted.set_exception(self._refused(waiter.peer, spent))
             elif self._grant(waiter):
-                self._turn = max(self._turn, waiter.turn)
-                self._dequeue(waiter)
+                self._line.serve(waiter)
             elif self._holds_up(waiter):
                 return
 
@@ -363,27 +338,11 @@ class GenerationScheduler:
 
     # ---- waiting ----
 
-    def _enqueue(self, waiter: _Waiter) -> None:
-        """Put a waiter into the next round of its address."""
-        self._num_arrived += 1
-        waiter.number = self._num_arrived
-        waiter.turn = max(self._turn, self._last_turn.get(waiter.peer, 0)) + 1
-        self._last_turn[waiter.peer] = waiter.turn
-        self._waiters_of[waiter.peer] += 1
-        insort(self._waiters, waiter, key=lambda w: (-w.priority, w.turn, w.number))
-
-    def _dequeue(self, waiter: _Waiter) -> None:
-        self._waiters.remove(waiter)
-        self._waiters_of[waiter.peer] -= 1
-        if not self._waiters_of[waiter.peer]:
-            del self._waiters_of[waiter.peer]
-            self._last_turn.pop(waiter.peer, None)
-
-    def _expire(self, waiter: _Waiter) -> None:
+    def _expire(self, waiter: Waiter) -> None:
         if waiter.granted.done():
             return
         self.counters.timed_out += 1
-        self._dequeue(waiter)
+        self._line.leave(waiter)
         waiter.granted.set_exception(
             QueueTimeout(
                 f"the request waited {self.queue_timeout_s:g} s without getting its turn",
@@ -393,11 +352,11 @@ class GenerationScheduler:
         )
         self._admit_waiters()
 
-    def _abandon(self, waiter: _Waiter) -> None:
+    def _abandon(self, waiter: Waiter) -> None:
         """Take out a waiter whose client left."""
-        if waiter in self._waiters:
+        if waiter in self._line:
             self.counters.cancelled += 1
-            self._dequeue(waiter)
+            self._line.leave(waiter)
             self._admit_waiters()
             return
         granted = waiter.granted
@@ -423,7 +382,7 @@ class GenerationScheduler:
     def _full_for(self, peer: str, limit: int) -> QueueFull:
         return QueueFull(
             f"{self.num_running(peer)} requests of the key {peer} run and"
-            f" {self._waiters_of[peer]} wait, its limit is {limit} waiting",
+            f" {self._line.num_of(peer)} wait, its limit is {limit} waiting",
             retry_after_s=self.retry_after_s(),
             hint="try again later",
         )
