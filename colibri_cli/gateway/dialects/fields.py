@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Schema = Mapping[str, Any]
 Checker = Callable[[Any, str], Any]  # (value, path of the field) -> what the dialect works with
 
+UNKNOWN_PARAMETER: Final = "unknown_parameter"
 UNSUPPORTED_PARAMETER: Final = "unsupported_parameter"
 INVALID_VALUE: Final = "invalid_value"
 UNSUPPORTED_VALUE: Final = "unsupported_value"

@@ -20,6 +20,7 @@ from colibri_cli.gateway.dialects.base import (
     session_key_of,
 )
 from colibri_cli.gateway.dialects.fields import (
+    UNKNOWN_PARAMETER,
     not_announced,
     read_fields,
     refusal,
@@ -327,6 +328,8 @@ def render_error(error: HttpError, request_id: str) -> Response:
 
 def _renamed(error: HttpError) -> HttpError:
     """Return an error in the words of this API, which has other names for some fields."""
+    if error.code == UNKNOWN_PARAMETER:
+        return error  # the client did send that name
     if error.param == "response_format":
         param = "text.format"
     elif error.param == "messages":
@@ -335,7 +338,7 @@ def _renamed(error: HttpError) -> HttpError:
         return error
     return HttpError(
         error.status,
-        error.message.replace("response_format", "text.format"),
+        error.message.replace("response_format", "text.format").replace("json_schema.", ""),
         code=error.code,
         param=param,
         error_type=error.error_type,

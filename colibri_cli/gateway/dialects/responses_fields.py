@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from colibri_cli.gateway.dialects.fields import (
     INVALID_VALUE,
+    UNKNOWN_PARAMETER,
     UNSUPPORTED_PARAMETER,
     UNSUPPORTED_VALUE,
     Field,
+    Kind,
     anything,
     boolean,
     checked_by,
@@ -46,6 +48,16 @@ _INCLUDABLE: Final = (
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 )
+# Fields of chat completions, and what does their work here.
+_OF_OTHER_APIS: Final = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "logprobs": f"include with {LOGPROBS}",
+    **dict.fromkeys(("stop", "seed", "n", "logit_bias", "frequency_penalty", "presence_penalty")),
+}
 _VERBOSITIES: Final = ("low", "medium", "high")
 _MAX_METADATA: Final = 16
 
@@ -116,6 +128,17 @@ def _text(value: Any, path: str) -> str:  # noqa: ANN401 - any JSON value
 def _refuse(value: Any, path: str) -> None:  # noqa: ANN401 - any JSON value
     del value
     raise refusal(path, f"{path} is not supported; leave it out", UNSUPPORTED_PARAMETER)
+
+
+def _unknown(replacement: str | None) -> Kind:
+    """Refuse a field of another API, naming the one that does its work in this one."""
+
+    def check(value: Any, path: str) -> None:  # noqa: ANN401 - any JSON value
+        del value
+        advice = f"send {replacement}" if replacement else "leave it out"
+        raise refusal(path, f"{path} is not a field of this API; {advice}", UNKNOWN_PARAMETER)
+
+    return checked_by(check, {"type": "null"})
 
 
 _ANY_TEXT: Final = checked_by(_text, {"type": "string"})
@@ -224,20 +247,7 @@ RESPONSE_FIELDS: Final = (
         for name in ("conversation", "prompt", "moderation", "context_management")
     ),
     *(
-        Field(name=name, kind=_UNSUPPORTED, help="Not a field of this API.")
-        for name in (
-            "messages",
-            "max_tokens",
-            "max_completion_tokens",
-            "response_format",
-            "reasoning_effort",
-            "stop",
-            "seed",
-            "n",
-            "logprobs",
-            "logit_bias",
-            "frequency_penalty",
-            "presence_penalty",
-        )
+        Field(name=name, kind=_unknown(replacement), help="Not a field of this API.")
+        for name, replacement in _OF_OTHER_APIS.items()
     ),
 )

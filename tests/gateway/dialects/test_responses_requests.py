@@ -507,3 +507,31 @@ def test_errors_name_the_fields_of_this_api(param: str, expected: str) -> None:
     error = HttpError(400, f"{param} is wrong", code="c", param=param)
     body = json.loads(render_error(error, "req_1").body)["error"]
     assert (body["param"], body["code"], body["type"]) == (expected, "c", "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement"),
+    [
+        ("messages", "input"),
+        ("max_tokens", "max_output_tokens"),
+        ("response_format", "text.format"),
+        ("reasoning_effort", "reasoning.effort"),
+        ("logprobs", "message.output_text.logprobs"),
+        ("seed", "leave it out"),
+    ],
+)
+def test_a_field_of_another_api_is_named_as_it_was_sent(name: str, replacement: str) -> None:
+    fields: dict[str, Any] = {name: [{"role": "user", "content": "Hi"}]}
+    with pytest.raises(HttpError) as caught:
+        parsed(**fields)
+    error = json.loads(render_error(caught.value, "req_1").body)["error"]
+    assert (error["param"], error["code"]) == (name, "unknown_parameter")
+    assert name in error["message"]
+    assert replacement in error["message"]
+
+
+def test_a_form_without_its_schema_is_told_where_that_belongs() -> None:
+    with pytest.raises(HttpError) as caught:
+        parsed(text={"format": {"type": "json_schema", "name": "n"}})
+    assert "text.format" in caught.value.message
+    assert "json_schema.schema" not in caught.value.message
