@@ -112,6 +112,11 @@ class Router:
             raise _not_allowed(method, path, tuple(sorted(self._methods)))
         raise HttpError(404, f"there is no {method} {_shown(path)} here", code="not_found")
 
+    def allowed(self, path: str) -> str:
+        """Return the methods that a path takes, as `Allow` lists them; of an unknown one, all."""
+        pattern, _ = self._find(path)
+        return ", ".join(sorted(self._methods) if pattern is None else pattern.allowed)
+
     def error_renderer(self, path: str) -> ErrorRenderer | None:
         """Return the envelope of failures at a path, known or below a known one."""
         pattern, _ = self._find(path)

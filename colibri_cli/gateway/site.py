@@ -125,7 +125,8 @@ class Site:
             self._check_host(head, target, local_address)
         except HttpError as error:
             return Response(error.status, content_type="")
-        return Response(204, content_type="", headers={"Allow": "GET, HEAD, POST, DELETE, OPTIONS"})
+        allowed = self.router.allowed(target.path)
+        return Response(204, content_type="", headers={"Allow": allowed})
 
     def _check_host(self, head: RequestHead, target: Target, local_address: str | None) -> None:
         host = head.headers.get("host")

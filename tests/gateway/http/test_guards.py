@@ -128,8 +128,17 @@ def test_a_preflight_for_a_foreign_host_is_403_and_empty(server: RunningServer) 
     assert (answer.status, answer.body) == (403, b"")
 
 
-def test_options_for_the_server_as_a_whole(server: RunningServer) -> None:
-    assert server.ask(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 204
+@pytest.mark.parametrize(
+    ("target", "allowed"),
+    [
+        ("/v1/chat/completions", "OPTIONS, POST"),
+        ("/v1/models/x?y", "GET, HEAD, OPTIONS"),
+        ("*", "GET, HEAD, OPTIONS, POST"),
+    ],
+)
+def test_options_tell_what_a_path_takes(server: RunningServer, target: str, allowed: str) -> None:
+    answer = server.ask(f"OPTIONS {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert (answer.status, answer.headers["allow"]) == (204, allowed)
 
 
 @pytest.mark.parametrize("path", ["/health", "/nothing", "/stream", "/v1/messages", "/v1/models"])
