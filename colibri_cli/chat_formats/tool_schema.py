@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import Enum
+from itertools import islice
 from typing import Any, Final, NoReturn
 
-_MAX_REFERENCES: Final = 16
+_MAX_REFERENCES: Final = 16  # one after the other
+_MAX_REFERENCE: Final = 1024  # characters
+_MAX_BRANCHES: Final = 64  # looked at for one type
 _JSON_TYPES: Final = frozenset({"boolean", "object", "array", "null"})
 _NUMBER_TYPES: Final = frozenset({"integer", "number"})
 
@@ -89,7 +92,7 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
 
 
 def _target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if not reference.startswith("#"):
+    if not reference.startswith("#") or len(reference) > _MAX_REFERENCE:
         return None
     node: Any = root
     for part in reference.removeprefix("#").split("/")[1:]:
@@ -101,8 +104,22 @@ def _is_object(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-def _type_word(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str | None:
+def _type_word(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:
     """Return the type a value is read as, or None if the schema leaves it open."""
+    waiting = [schema]  # depth first; branches that refer to each other come again and again
+    for _ in range(_MAX_BRANCHES):
+        if not waiting:
+            break
+        branch = waiting.pop()
+        word = _own_word(branch)
+        if word is not None and (word != "null" or branch is schema):
+            return word
+        if word is None:
+            waiting += reversed([_resolved(inner, root) for inner in _branches(branch)])
+    return None
+
+
+def _own_word(schema: Mapping[str, Any]) -> str | None:
     word = schema.get("type")
     if isinstance(word, list | tuple):
         return next((str(entry) for entry in word if entry != "null"), "null")
@@ -112,15 +129,13 @@ def _type_word(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 
     if isinstance(constants, list | tuple) and constants:
         texts = [isinstance(value, str) for value in constants if value is not None]
         return "string" if texts and all(texts) else "object"
-    if depth < _MAX_REFERENCES:
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            branches = schema.get(keyword)
-            for branch in branches if isinstance(branches, list | tuple) else ():
-                if isinstance(branch, Mapping):
-                    found = _type_word(_resolved(branch, root), root, depth + 1)
-                    if found is not None and found != "null":
-                        return found
     return None
+
+
+def _branches(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    lists = [schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf")]
+    found = (inner for one in lists if isinstance(one, list | tuple) for inner in one)
+    return list(islice((inner for inner in found if isinstance(inner, Mapping)), _MAX_BRANCHES))
 
 
 def _refuse(word: str) -> NoReturn:

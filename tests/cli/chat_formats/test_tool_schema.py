@@ -63,6 +63,19 @@ def test_the_declared_type_decides(name: str, kind: ValueKind) -> None:
     assert value_kind(SCHEMA, name) is kind
 
 
+def test_branches_that_refer_to_themselves_take_no_time() -> None:
+    again = {"$ref": "#/$defs/Many"}
+    schema = {
+        "properties": {"many": again, "last": {"anyOf": [again] * 3 + [{"type": "integer"}]}},
+        "$defs": {"Many": {"anyOf": [again] * 8}},
+    }
+    # 8^16 branches, were each looked at to the end
+    assert value_kind(schema, "many") is ValueKind.JSON
+    assert value_kind(schema, "last") is ValueKind.JSON
+    endless = {"properties": {"x": {"$ref": "#" + "/properties" * 100_000}}}
+    assert value_kind(endless, "x") is ValueKind.JSON
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
