@@ -30,7 +30,7 @@ from colibri_engine.config import read_config
 from colibri_engine.kernels import KvCache, KvReader, LayerLayout
 from colibri_engine.kv_files.conversation_file import ConversationFile
 from colibri_engine.kv_files.identity import Identity
-from colibri_engine.kv_files.layout import RowShape, running_checksums
+from colibri_engine.kv_files.layout import RowShape, put_rows, rows_in, running_checksums
 from colibri_engine.kv_files.writer import ConversationWriter
 from colibri_protocol.messages import Finished, RequestOptions, SubmitExtended
 
@@ -54,26 +54,27 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=None)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
-        measure_rows(arguments.tokens, Path(directory) / ".coli_kv")
+        for dtype in ("f32", "bf16"):
+            measure_rows(arguments.tokens, Path(directory) / dtype, dtype)
         if arguments.model is not None:
             measure_steps(arguments.model, Path(directory))
 
 
-def measure_rows(num_tokens: int, path: Path) -> None:
+def measure_rows(num_tokens: int, path: Path, dtype: str) -> None:
     """Print the rates of one conversation of GLM-5.2."""
     layouts = [LayerLayout(latent_dim=576, index_dim=128 * (i % 4 == 2)) for i in range(78)]
-    cache = KvCache(layouts)
-    shape = RowShape(cache.row_dim, 0)
+    cache = KvCache(layouts, dtype)
+    shape = RowShape.of(cache)
     draw = np.random.default_rng(0)
     for _ in range(num_tokens // 64):
         cache.append_rows(draw.standard_normal((64, shape.row_dim), np.float32))
     num_tokens = cache.length
-    nbytes = num_tokens * 4 * shape.row_dim
-    print(f"{num_tokens} tokens of {4 * shape.row_dim} bytes")
+    nbytes = num_tokens * shape.row_bytes
+    print(f"{num_tokens} tokens of {shape.row_bytes} bytes ({dtype})")
 
-    records = np.zeros((64, shape.record_dim), np.float32)
+    records = shape.records(64)
     reader = KvReader(cache)
-    tell("copied out of the cache", records.nbytes, lambda: reader.read_rows(0, records[:, 1:-1]))
+    tell("copied out of the cache", records.nbytes, lambda: put_rows(reader, 0, records, shape))
     tell("checksums", records.nbytes, lambda: running_checksums(records, 0))
     file = ConversationFile(path, shape, IDENTITY, Bounds())
     writer = ConversationWriter([file])
@@ -83,7 +84,7 @@ def measure_rows(num_tokens: int, path: Path) -> None:
         writer.flush()
 
     tell("saved", nbytes, lambda: save(reader), times=1)
-    cache.append_rows(records[:1, 1:-1])
+    cache.append_rows(rows_in(records[:1], shape))
     started = time.perf_counter()
     save(KvReader(cache))
     print(f"  {'one token more':24}{1e3 * (time.perf_counter() - started):8.1f} ms")
@@ -92,7 +93,7 @@ def measure_rows(num_tokens: int, path: Path) -> None:
     def load() -> None:
         file = ConversationFile(path, shape, IDENTITY, Bounds())
         file.open()
-        file.read_into(KvCache(layouts))
+        file.read_into(KvCache(layouts, dtype))
         file.close()
 
     tell("checked and placed", nbytes, load, times=3)

@@ -237,7 +237,7 @@ def _kept(checkpoint: Checkpoint, config: EngineConfig, model: Model) -> Kept | 
         return None
     return Kept(
         identity=identity,
-        shape=RowShape(cache.row_dim, cache.state_dim),
+        shape=RowShape.of(cache),
         vocab_size=model.config.vocab_size,
         context_length=config.context_length,
         num_slots=config.num_slots,

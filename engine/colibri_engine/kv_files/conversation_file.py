@@ -26,9 +26,12 @@ from colibri_engine.kv_files.layout import (
     header_checksum,
     pack_count,
     pack_header,
+    record_ids,
+    rows_in,
     running_checksums,
     seal_records,
     state_checksum,
+    stored_checksums,
     unpack_count,
     unpack_header,
 )
@@ -84,7 +87,7 @@ class ConversationFile:
         self._identity = identity
         self._bounds = bounds
         self._disk = disk
-        self._header = pack_header(identity.as_dict())
+        self._header = pack_header(identity.as_dict(), shape.version)
         self._seed = header_checksum(self._header)
         self._file: DiskFile | None = None
         self._count = Count(0, self._seed, bounds.context_length)
@@ -150,11 +153,11 @@ class ConversationFile:
         count, ids = self._count, [np.empty(0, np.int32)]
         usable = self._usable(count)
         # One buffer for all pieces: fresh memory would cost as much as reading into it.
-        buffer = np.empty((min(self.piece, count.length), self.shape.record_dim), np.float32)
+        buffer = self.shape.records(min(self.piece, count.length))
         for first in range(0, count.length, self.piece):
             records = self._read_records(first, buffer[: count.length - first])
-            ids.append(records.view(np.int32)[:, 0].copy())
-            cache.append_rows(records[: max(0, usable - first), 1:-1])
+            ids.append(record_ids(records).copy())
+            cache.append_rows(rows_in(records[: max(0, usable - first)], self.shape))
         if self._checksum_at(count.length) != count.checksum:
             raise Unusable("its count does not belong to its rows")
         return np.concatenate(ids)
@@ -163,7 +166,12 @@ class ConversationFile:
         head = bytearray(STATES_AT)
         size = file.read(0, head)
         header = bytes(head[: min(size, HEADER_BYTES)])
-        self._identity.check(unpack_header(header))
+        version, identity = unpack_header(header)
+        self._identity.check(identity)
+        if version != self.shape.version:
+            raise Unusable(
+                f"it has version {version} of the format, such rows are of {self.shape.version}"
+            )
         if size < STATES_AT:
             raise Unusable(f"it is cut short: {size} bytes are less than its head")
         self._seed = header_checksum(header)
@@ -199,8 +207,7 @@ class ConversationFile:
         if self._file.read(self.shape.record_at(first), records) != records.nbytes:
             raise Unusable(f"it is cut short at token {first}")
         checksums = running_checksums(records, self._checksum_at(first))
-        stored = records.view(np.uint32)[:, -1]
-        ids = records.view(np.int32)[:, 0]
+        stored, ids = stored_checksums(records), record_ids(records)
         for position, checksum in enumerate(checksums):
             if checksum != stored[position]:
                 raise Unusable(f"token {first + position} is damaged")
@@ -248,13 +255,13 @@ class ConversationFile:
         """Write records behind the others; they count from the next `commit` on.
 
         Args:
-            records: (n, record_dim), rows in all but the first and the last column.
+            records: (n, record_bytes) uint8 with their rows; ids and checksums are written here.
             ids: Their token ids (n,).
         """
         if self._file is None:
             self._create()
         assert self._file is not None
-        records.view(np.int32)[:, 0] = ids
+        record_ids(records)[:] = ids
         checksums = seal_records(records, self._checksum_at(self._ids.size))
         self._file.write(self.shape.record_at(self._ids.size), records)
         self._checksums += checksums

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Data = bytes | bytearray | npt.NDArray[np.float32]
+    Numbers = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+    Data = bytes | bytearray | Numbers
 
 _MODE = 0o600
 _FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -80,7 +81,7 @@ class DiskFile:
         """Bytes of the file."""
         return os.fstat(self._file.fileno()).st_size
 
-    def read(self, offset: int, into: bytearray | npt.NDArray[np.float32]) -> int:
+    def read(self, offset: int, into: bytearray | Numbers) -> int:
         """Fill a buffer from `offset` on; return how many bytes there were."""
         view = _bytes_of(into)
         self._file.seek(offset)

@@ -6,7 +6,8 @@
     then   records: token id, row, running checksum
 
 Every checksum is a CRC-32 that goes on from the one before it, from the header through all records,
-so a row is good only behind exactly the rows it was computed from. Knows no files.
+so a row is good only behind exactly the rows it was computed from. The version of the format tells
+what the numbers of a row are: floats in the first, bf16 in the second. Knows no files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Records = npt.NDArray[np.float32]
+    from colibri_engine.kernels import KvCache
+
+    Records = npt.NDArray[np.uint8]
 
 MAGIC: Final = b"COLI-KV\0"
-VERSION: Final = 1
+FLOATS: Final = 1  # versions of the format
+HALVES: Final = 2
 HEADER_BYTES: Final = 4096
 COUNT_BYTES: Final = 512  # one sector, which a disk writes whole or not at all
 STATES_AT: Final = 8192
@@ -38,6 +42,8 @@ _HEAD: Final = struct.Struct("<8sII")
 _COUNT: Final = struct.Struct("<QQQI")
 _STATE: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
+_ID: Final = struct.Struct("<i")
+_UPPER: Final = 16  # bits of a float that bf16 leaves out
 
 
 class Unusable(EngineError):
@@ -46,26 +52,49 @@ class Unusable(EngineError):
     default_code = "saved_conversation_unusable"
 
 
+class RowReader(Protocol):
+    """What gives the rows of a cache; see `colibri_engine.kernels.KvReader`."""
+
+    def read_rows(self, begin: int, out: npt.NDArray[np.float32], /) -> None:
+        """Fill rows from position `begin` on."""
+
+
 class RowShape(NamedTuple):
     """Sizes of what a cache keeps.
 
     Args:
         row_dim: Floats of one position.
         state_dim: Floats of recurrent state.
+        is_half: Whether numbers of a position are kept as bf16.
     """
 
     row_dim: int
     state_dim: int
+    is_half: bool = False
+
+    @classmethod
+    def of(cls, cache: KvCache) -> RowShape:
+        """Return the sizes of a cache."""
+        return cls(cache.row_dim, cache.state_dim, cache.dtype == "bf16")
 
     @property
-    def record_dim(self) -> int:
-        """Words of four bytes of a record."""
-        return self.row_dim + 2
+    def version(self) -> int:
+        """Version of the format that holds such rows."""
+        return HALVES if self.is_half else FLOATS
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one position."""
+        return (2 if self.is_half else 4) * self.row_dim
 
     @property
     def record_bytes(self) -> int:
         """Bytes of a record."""
-        return 4 * self.record_dim
+        return _ID.size + self.row_bytes + _CRC.size
+
+    def records(self, count: int) -> Records:
+        """Return room for (count, record_bytes) uint8."""
+        return np.empty((count, self.record_bytes), np.uint8)
 
     @property
     def state_bytes(self) -> int:
@@ -110,10 +139,10 @@ class Count:
     states: tuple[SavedState, ...] = (NO_STATE,) * NUM_STATES
 
 
-def pack_header(identity: Mapping[str, object]) -> bytes:
-    """Return the header page of an identity."""
+def pack_header(identity: Mapping[str, object], version: int) -> bytes:
+    """Return the header page of an identity and a version of the format."""
     text = json.dumps(identity, ensure_ascii=True).encode()
-    page = _HEAD.pack(MAGIC, VERSION, len(text)) + text
+    page = _HEAD.pack(MAGIC, version, len(text)) + text
     if len(page) > HEADER_BYTES - _CRC.size:
         raise ValueError(f"an identity of {len(text)} bytes does not fit the header")
     return _sealed(page, HEADER_BYTES, 0)
@@ -124,8 +153,8 @@ def header_checksum(page: bytes) -> int:
     return int(_CRC.unpack(page[-_CRC.size :])[0])
 
 
-def unpack_header(page: bytes) -> dict[str, object]:
-    """Return the identity that a header page holds.
+def unpack_header(page: bytes) -> tuple[int, dict[str, object]]:
+    """Return the version of the format and the identity that a header page holds.
 
     Raises:
         Unusable: It is damaged, or of another version of the format.
@@ -135,8 +164,10 @@ def unpack_header(page: bytes) -> dict[str, object]:
     magic, version, size = _HEAD.unpack_from(page)
     if magic != MAGIC:
         raise Unusable("it is no file of saved conversations")
-    if version != VERSION:
-        raise Unusable(f"it has version {version} of the format, this program reads {VERSION}")
+    if version not in {FLOATS, HALVES}:
+        raise Unusable(
+            f"it has version {version} of the format, this program reads {FLOATS} and {HALVES}"
+        )
     if not _is_sealed(page, 0):
         raise Unusable("its header is damaged")
     try:
@@ -145,7 +176,7 @@ def unpack_header(page: bytes) -> dict[str, object]:
         raise Unusable("its header is no JSON") from exc
     if not isinstance(found, dict):
         raise Unusable("its header is no JSON object")
-    return found
+    return int(version), found
 
 
 def pack_count(count: Count, seed: int) -> bytes:
@@ -175,23 +206,52 @@ def seal_records(records: Records, seed: int) -> list[int]:
     """Write the running checksum into each record; return all of them.
 
     Args:
-        records: (n, record_dim), whose last column is written.
+        records: (n, record_bytes) uint8, whose last four columns are written.
         seed: The checksum before the first.
     """
     checksums = running_checksums(records, seed)
-    records.view(np.uint32)[:, -1] = checksums
+    stored_checksums(records)[:] = checksums
     return checksums
 
 
 def running_checksums(records: Records, seed: int) -> list[int]:
-    """Return the running checksum after each of (n, record_dim) records."""
-    data = records.reshape(-1).view(np.uint8).data
-    size = 4 * records.shape[1]
+    """Return the running checksum after each of (n, record_bytes) records."""
+    data = records.reshape(-1).data
+    size = records.shape[1]
     checksums = []
     for begin in range(0, data.nbytes, size):
         seed = zlib.crc32(data[begin : begin + size - _CRC.size], seed)
         checksums.append(seed)
     return checksums
+
+
+def record_ids(records: Records) -> npt.NDArray[np.int32]:
+    """Return the token ids (n,) of records; a view."""
+    return records[:, : _ID.size].view(np.int32)[:, 0]
+
+
+def stored_checksums(records: Records) -> npt.NDArray[np.uint32]:
+    """Return the checksums (n,) of records; a view."""
+    return records[:, -_CRC.size :].view(np.uint32)[:, 0]
+
+
+def put_rows(reader: RowReader, begin: int, records: Records, shape: RowShape) -> None:
+    """Fill the rows of records with those of a cache from position `begin` on."""
+    row = records[:, _ID.size : -_CRC.size]
+    if not shape.is_half:
+        reader.read_rows(begin, row.view(np.float32))
+        return
+    floats = np.empty((len(records), shape.row_dim), np.float32)
+    reader.read_rows(begin, floats)
+    row.view(np.uint16)[:] = floats.view(np.uint32) >> _UPPER  # what is left out is zero
+
+
+def rows_in(records: Records, shape: RowShape) -> npt.NDArray[np.float32]:
+    """Return the rows (n, row_dim) of records; a view where they are floats."""
+    row = records[:, _ID.size : -_CRC.size]
+    if not shape.is_half:
+        return row.view(np.float32)
+    return (row.view(np.uint16).astype(np.uint32) << _UPPER).view(np.float32)
 
 
 def state_checksum(state: npt.NDArray[np.float32], length: int, seed: int) -> int:

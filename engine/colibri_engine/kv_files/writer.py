@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from colibri_engine.errors import reason_of
+from colibri_engine.kv_files.layout import RowReader, put_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from colibri_engine.kv_files.conversation_file import ConversationFile
+    from colibri_engine.kv_files.layout import Records
 
     Ids = npt.NDArray[np.int32]
     Floats = npt.NDArray[np.float32]
@@ -33,15 +35,12 @@ logger = logging.getLogger(__name__)
 _COMMIT_BYTES: Final = 256 << 20  # what a kill may cost of a long conversation
 
 
-class Reader(Protocol):
+class Reader(RowReader, Protocol):
     """What a cache held when it was made; see `colibri_engine.kernels.KvReader`."""
 
     @property
     def state_lengths(self) -> Sequence[int]:
         """Lengths whose recurrent state is known."""
-
-    def read_rows(self, begin: int, out: Floats, /) -> None:
-        """Fill rows from position `begin` on."""
 
     def read_state(self, length: int, out: Floats, /) -> None:
         """Fill the state of a length."""
@@ -136,7 +135,7 @@ class ConversationWriter:
         file = self._files[job.slot]
         position = _common_prefix(file.ids, job.ids)
         file.go_back(position)
-        records = np.empty((file.piece, file.shape.record_dim), np.float32)
+        records = file.shape.records(file.piece)
         uncommitted = 0
         while num := self._take(job, position, records):
             file.append(records[:num], job.ids[position : position + num])
@@ -148,12 +147,13 @@ class ConversationWriter:
         if position > 0:
             self._commit(job, position)
 
-    def _take(self, job: _Job, position: int, records: Floats) -> int:
+    def _take(self, job: _Job, position: int, records: Records) -> int:
         """Copy the next rows; return how many there were."""
         with self._condition:  # so that `cut` returns between two pieces
             num = min(len(records), job.limit - position)
             if num > 0:
-                job.reader.read_rows(position, records[:num, 1:-1])
+                shape = self._files[job.slot].shape
+                put_rows(job.reader, position, records[:num], shape)
         return max(num, 0)
 
     def _commit(self, job: _Job, length: int) -> None:

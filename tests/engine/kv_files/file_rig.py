@@ -28,9 +28,20 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.int32]
     Floats = npt.NDArray[np.float32]
 
-Layouts = tuple[Mapping[str, int], ...]  # arguments of LayerLayout, layer by layer
-PLAIN: Layouts = ({"num_kv_heads": 1, "head_dim": 16}, {"latent_dim": 5, "index_dim": 3})
-RECURRENT: Layouts = ({"num_kv_heads": 1, "head_dim": 16, "state_dim": 4}, {"state_dim": 3})
+
+@dataclass(frozen=True)
+class Layouts:
+    """What a cache keeps: arguments of LayerLayout, layer by layer, and the dtype of its rows."""
+
+    layers: tuple[Mapping[str, int], ...]
+    dtype: str = "f32"
+
+
+PLAIN = Layouts(({"num_kv_heads": 1, "head_dim": 16}, {"latent_dim": 5, "index_dim": 3}))
+RECURRENT = Layouts(({"num_kv_heads": 1, "head_dim": 16, "state_dim": 4}, {"state_dim": 3}))
+# An odd number of numbers: what comes behind them is not aligned.
+HALVES = Layouts(({"num_kv_heads": 1, "head_dim": 16, "state_dim": 4}, {"latent_dim": 5}), "bf16")
+EVERY = {"plain": PLAIN, "recurrent": RECURRENT, "halves": HALVES}
 IDENTITY = Identity("tiny", "c" * 64, "w" * 64, "default", None, "l" * 64, "1.2.3")
 
 
@@ -43,7 +54,7 @@ class Bounds:
 
 
 def empty_cache(layouts: Layouts) -> KvCache:
-    return KvCache([LayerLayout(**sizes) for sizes in layouts])
+    return KvCache([LayerLayout(**sizes) for sizes in layouts.layers], layouts.dtype)
 
 
 def ids_of(size: int, seed: int = 0) -> Ids:
@@ -51,8 +62,7 @@ def ids_of(size: int, seed: int = 0) -> Ids:
 
 
 def shape_of(layouts: Layouts) -> RowShape:
-    cache = empty_cache(layouts)
-    return RowShape(cache.row_dim, cache.state_dim)
+    return RowShape.of(empty_cache(layouts))
 
 
 def rows_of(ids: Ids, shape: RowShape) -> Floats:
@@ -62,6 +72,8 @@ def rows_of(ids: Ids, shape: RowShape) -> Floats:
     for position, token_id in enumerate(ids.tolist()):
         key = zlib.crc32(token_id.to_bytes(4, "little"), key)
         rows[position] = np.random.default_rng(key).standard_normal(shape.row_dim)
+    if shape.is_half:
+        rows.view(np.uint32)[:] &= 0xFFFF0000  # numbers that bf16 has
     return rows
 
 
@@ -74,7 +86,7 @@ def state_of(ids: Ids, shape: RowShape) -> Floats:
 def cache_of(ids: Ids, layouts: Layouts, states: Sequence[int] = ()) -> KvCache:
     """Return a cache of these ids whose state is known at some lengths and at the end."""
     cache = empty_cache(layouts)
-    shape = RowShape(cache.row_dim, cache.state_dim)
+    shape = RowShape.of(cache)
     cache.append_rows(rows_of(ids, shape))
     if shape.state_dim:
         for length in (*states, ids.size):
@@ -84,7 +96,7 @@ def cache_of(ids: Ids, layouts: Layouts, states: Sequence[int] = ()) -> KvCache:
 
 def is_right(cache: KvCache, ids: Ids) -> bool:
     """Whether a cache holds exactly what belongs to its ids."""
-    shape = RowShape(cache.row_dim, cache.state_dim)
+    shape = RowShape.of(cache)
     reader = KvReader(cache)
     rows = np.empty((cache.length, shape.row_dim), np.float32)
     reader.read_rows(0, rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.engine.kv_files.file_rig import PLAIN, RECURRENT, file_of, read_back
+from tests.engine.kv_files.file_rig import EVERY, file_of, read_back
 from tests.engine.kv_files.recording_disk import Log, recording_disk
 from tests.engine.kv_files.turns import save_all, turns_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize("layouts", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize("layouts", EVERY.values(), ids=EVERY)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_power_failure_leaves_a_whole_conversation(
     layouts: Layouts, seed: int, tmp_path: Path
@@ -51,7 +51,7 @@ def test_a_power_failure_leaves_a_whole_conversation(
 
 def check_kills(count: int, layouts_name: str, tmp_path: Path) -> None:
     """Kill a process that does nothing but save, `count` times, and judge what it left."""
-    layouts = {"plain": PLAIN, "recurrent": RECURRENT}[layouts_name]
+    layouts = EVERY[layouts_name]
     draw = random.Random(count)
     path = tmp_path / ".coli_kv"
     code = "from tests.engine.kv_files.saving_child import main; main()"
@@ -70,9 +70,12 @@ def check_kills(count: int, layouts_name: str, tmp_path: Path) -> None:
         for number in range(count):
             print(number, file=saver.stdin, flush=True)
             child = int(saver.stdout.readline())
-            time.sleep(draw.random() * 0.03)
+            for _ in range(draw.randrange(40)):  # before a step of its work, or within one
+                assert saver.stdout.readline() == "+\n"
+            time.sleep(draw.random() * 0.001)
             os.kill(child, signal.SIGKILL)
-            assert saver.stdout.readline() == "gone\n"
+            while saver.stdout.readline() != "gone\n":
+                assert saver.poll() is None
             try:
                 seen.add(read_back(path, layouts).tobytes())  # damaged, or a wrong row: fails here
             except FileNotFoundError:
@@ -81,12 +84,12 @@ def check_kills(count: int, layouts_name: str, tmp_path: Path) -> None:
     assert len(seen) > count // 10  # the kills came at many different moments
 
 
-@pytest.mark.parametrize("layouts", ["plain", "recurrent"])
+@pytest.mark.parametrize("layouts", EVERY)
 def test_a_killed_process_leaves_a_whole_conversation(layouts: str, tmp_path: Path) -> None:
     check_kills(40, layouts, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layouts", ["plain", "recurrent"])
+@pytest.mark.parametrize("layouts", EVERY)
 def test_500_killed_processes_leave_whole_conversations(layouts: str, tmp_path: Path) -> None:
     check_kills(500, layouts, tmp_path)

@@ -12,8 +12,8 @@ import pytest
 from colibri_engine.kv_files.layout import COUNT_BYTES, HEADER_BYTES, STATES_AT, Unusable
 from colibri_engine.slots import SlotTable
 from tests.engine.kv_files.file_rig import (
+    EVERY,
     PLAIN,
-    RECURRENT,
     empty_cache,
     file_of,
     ids_of,
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def saved(path: Path, layouts: Layouts, size: int = 20) -> bytes:
-    states = (2, 5) if layouts is RECURRENT else ()
+    states = (2, 5) if shape_of(layouts).state_dim else ()
     save_all(file_of(path, layouts), [Turn(ids_of(size), states)], layouts)
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("layouts", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize("layouts", EVERY.values(), ids=EVERY)
 def test_every_byte_counts(layouts: Layouts, tmp_path: Path) -> None:
     path = tmp_path / ".coli_kv"
     whole = saved(path, layouts, 6)
@@ -61,7 +61,7 @@ def test_every_byte_counts(layouts: Layouts, tmp_path: Path) -> None:
     assert read_back(path, layouts).size == 6
 
 
-@pytest.mark.parametrize("layouts", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize("layouts", EVERY.values(), ids=EVERY)
 def test_a_cut_file_is_not_used(layouts: Layouts, tmp_path: Path) -> None:
     path = tmp_path / ".coli_kv"
     whole = saved(path, layouts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from colibri_engine.kv_files.disk import DiskFile
-from tests.engine.kv_files.file_rig import PLAIN, RECURRENT, file_of, read_back
+from tests.engine.kv_files.file_rig import EVERY, file_of, read_back
 from tests.engine.kv_files.resume_rig import ask, fresh, saving, warnings_of, write_model
 from tests.engine.kv_files.turns import save_all, turns_of
 from tests.engine.model_rig import prompt_of
@@ -65,7 +65,7 @@ def failing_disk(
     return FailingDisk, done
 
 
-@pytest.mark.parametrize("layouts", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize("layouts", EVERY.values(), ids=EVERY)
 @pytest.mark.parametrize("once", [True, False], ids=["once", "for good"])
 def test_a_failure_anywhere_leaves_a_whole_conversation(
     layouts: Layouts, once: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture

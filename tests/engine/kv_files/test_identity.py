@@ -11,7 +11,15 @@ import pytest
 from colibri_engine.kv_files import identity
 from colibri_engine.kv_files.identity import weights_digest
 from colibri_engine.kv_files.layout import Unusable
-from tests.engine.kv_files.file_rig import IDENTITY, PLAIN, Bounds, file_of, ids_of, read_back
+from tests.engine.kv_files.file_rig import (
+    HALVES,
+    IDENTITY,
+    PLAIN,
+    Bounds,
+    file_of,
+    ids_of,
+    read_back,
+)
 from tests.engine.kv_files.resume_rig import ask, fresh, saving, warnings_of, write_model
 from tests.engine.kv_files.turns import Turn, save_all
 from tests.engine.model_rig import prompt_of
@@ -76,10 +84,18 @@ def test_another_version_of_the_format_is_named(tmp_path: Path) -> None:
     path = tmp_path / ".coli_kv"
     save_all(file_of(path, PLAIN), [Turn(ids_of(9), ())], PLAIN)
     data = bytearray(path.read_bytes())
-    data[8] = 2
+    data[8] = 3
     path.write_bytes(data)
-    with pytest.raises(Unusable, match="version 2 of the format, this program reads 1"):
+    with pytest.raises(Unusable, match="version 3 of the format, this program reads 1 and 2"):
         read_back(path, PLAIN)
+
+
+def test_rows_of_bf16_that_were_written_as_floats_are_not_used(tmp_path: Path) -> None:
+    path = tmp_path / ".coli_kv"
+    halves = replace(IDENTITY, kv_dtype="bf16")
+    save_all(file_of(path, PLAIN, halves), [Turn(ids_of(9), ())], PLAIN)
+    with pytest.raises(Unusable, match="version 1 of the format, such rows are of 2"):
+        read_back(path, HALVES, halves)
 
 
 # ---- in an engine -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 
 from colibri_engine.kv_files.layout import Unusable, pack_header, unpack_header
 from tests.engine.kv_files.file_rig import (
+    HALVES,
     IDENTITY,
     RECURRENT,
     file_of,
@@ -26,16 +27,25 @@ from tests.engine.kv_files.turns import Turn, save_all
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.engine.kv_files.file_rig import Layouts
 
-def test_a_file_reads_as_the_document_says(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(
+    ("layouts", "version", "number"),
+    [(RECURRENT, 1, "<f4"), (HALVES, 2, "<u2")],
+    ids=["f32", "bf16"],
+)
+def test_a_file_reads_as_the_document_says(
+    layouts: Layouts, version: int, number: str, tmp_path: Path
+) -> None:
     path = tmp_path / ".coli_kv"
     ids = ids_of(3)
-    save_all(file_of(path, RECURRENT), [Turn(ids, (2,))], RECURRENT)
+    save_all(file_of(path, layouts), [Turn(ids, (2,))], layouts)
     data = path.read_bytes()
 
     assert data[:8] == b"COLI-KV\0"
-    version, size = struct.unpack_from("<II", data, 8)
-    assert version == 1
+    found_version, size = struct.unpack_from("<II", data, 8)
+    assert found_version == version
     identity = json.loads(data[16 : 16 + size])
     assert identity == IDENTITY.as_dict()
     assert not any(data[16 + size : 4092])
@@ -51,9 +61,9 @@ def test_a_file_reads_as_the_document_says(tmp_path: Path) -> None:
     assert count_sum == zlib.crc32(data[4096:4604], header_sum)
     assert not any(data[4608:8192])
 
-    shape = shape_of(RECURRENT)
+    shape = shape_of(layouts)
     records_at = 8192 + 8 * 4 * shape.state_dim
-    record_bytes = 4 + 4 * shape.row_dim + 4
+    record_bytes = 4 + np.dtype(number).itemsize * shape.row_dim + 4
     assert len(data) == records_at + 3 * record_bytes
     sums = [header_sum]
     for position in range(3):
@@ -61,7 +71,9 @@ def test_a_file_reads_as_the_document_says(tmp_path: Path) -> None:
         sums.append(zlib.crc32(record[:-4], sums[-1]))
         assert struct.unpack("<I", record[-4:])[0] == sums[-1]
         assert struct.unpack("<i", record[:4])[0] == ids[position]
-        row = np.frombuffer(record[4:-4], "<f4")
+        row = np.frombuffer(record[4:-4], number)
+        if number == "<u2":  # the upper half of a float
+            row = (row.astype(np.uint32) << 16).view(np.float32)
         assert np.array_equal(row, rows_of(ids, shape)[position])
     assert last_sum == sums[3]
 
@@ -82,7 +94,7 @@ def test_a_header_with_a_right_checksum_and_other_content_is_refused(text: bytes
     page = page.ljust(4092, b"\0")
     page += struct.pack("<I", zlib.crc32(page))
     with pytest.raises(Unusable):
-        IDENTITY.check(unpack_header(page))
+        IDENTITY.check(unpack_header(page)[1])
 
 
 def test_a_count_with_a_right_checksum_and_absurd_numbers_is_refused(tmp_path: Path) -> None:
@@ -101,4 +113,4 @@ def test_a_count_with_a_right_checksum_and_absurd_numbers_is_refused(tmp_path: P
 
 def test_an_identity_that_is_too_long_is_a_fault() -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        pack_header({"model": "x" * 5000})
+        pack_header({"model": "x" * 5000}, 1)
