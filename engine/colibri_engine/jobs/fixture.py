@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from colibri_engine.fixtures.geometry import GEOMETRIES, build_config
+from colibri_engine.fixtures.geometry import GEOMETRIES, build_config, without_draft
 from colibri_engine.fixtures.pools import FORMAT_NAMES
 from colibri_engine.fixtures.writing import write_fixture
 
@@ -28,8 +28,11 @@ def run(argv: list[str], output: JobOutput) -> None:
     parser.add_argument("--layers", type=int, help="decoder layers, the draft layer not counted")
     parser.add_argument("--experts", type=int, help="routed experts per layer")
     parser.add_argument("--format", choices=FORMAT_NAMES, help="of the routed experts")
+    parser.add_argument("--no-draft", action="store_true", help="leave the draft layer out")
     parser.add_argument("out", type=Path, metavar="OUT")
     arguments = parser.parse_args(argv)
     config = build_config(arguments.geometry, arguments.layers, arguments.experts)
+    if arguments.no_draft:
+        config = without_draft(config)
     chosen = arguments.format or _DEFAULT_FORMAT.get(arguments.geometry, "int4-g64")
     write_fixture(arguments.out, config, chosen, output)
