@@ -39,6 +39,7 @@ class Demand:
         self._missing: set[int] = set()  # not yet arrived
         self._waiting: deque[int] = deque()  # of them, those whose read has not begun
         counters = store.counters
+        store.collect()  # what has arrived meanwhile is there, not late
         for expert in experts:
             if expert in layer.cache:
                 self._held.append(expert)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from colibri_engine.config import ReadConfig
 from colibri_engine.errors import ExpertReadFailed
+from colibri_engine.experts.demand import Demand
+from colibri_engine.kernels import ReadPriority
 from tests.engine.experts.streaming_rig import (
     conversation,
     load_resident,
@@ -95,6 +98,20 @@ def test_guesses_that_do_not_come_true_become_fewer(stream: Path) -> None:
         guesses._is_guess = True
         guesses.settle([0, 1])
     assert guesses.precision > 0.9
+
+
+def test_what_has_arrived_before_it_is_asked_for_is_found_and_not_late(stream: Path) -> None:
+    _, store = load_streamed(stream, 1, working=4)
+    layer = store.layers[0]
+    assert store.fetch(layer, 3, ReadPriority.SPECULATIVE)
+    while store._reader._engine.num_open:  # it arrives, and nobody takes it in
+        time.sleep(0.001)
+    demand = Demand(store, layer, [3])
+    assert (store.counters.prefetched, store.counters.late) == (1, 0)
+    assert (store.counters.hits, store.counters.misses) == (1, 0)
+    assert [number for number, _ in demand.ready()] == [3]
+    demand.done([3])
+    store.close()
 
 
 def test_behind_the_last_mixture_no_more_is_read_than_one_row_may_want(stream: Path) -> None:
