@@ -24,7 +24,7 @@ Directives in the prompt choose the reply. In a framed prompt only the last text
 How it starts is told by JSON, in the file `fake_engine.json` in the model directory (SNAP) or in
 the variable FAKE_ENGINE: {"delay_s": 1, "noise": true, "stderr": "text", "exit_code": 3,
 "hang": true, "bad_stat": true, "failed": {"code", "message", "hint"}, "words": ["options"],
-"model": {…}, "num_slots": 4, "context_length": 4096}.
+"model": {…}, "num_slots": 4, "context_length": 4096, "lines": ["GPUS 1 2 80 9"]}.
 Without COLI_CAPS=1 in its environment it speaks the baseline alone.
 """
 
@@ -229,6 +229,8 @@ class FakeEngine:
         self.send(EngineStat(0.25))
         self.send(HardwareInfo(2, 16.0, 8.0, 0, 0.0, "Fake CPU", ""))
         self.send_tiers()
+        for line in config.get("lines", []):
+            self.write(f"{line}\n".encode())
         if Word.MODEL in self.words:
             self.send(ModelInfo(self.model))
 

@@ -102,6 +102,30 @@ def test_profile_and_experts_show_what_the_engine_sent(tmp_path: Path) -> None:
     run_async(body)
 
 
+def test_experts_show_gpus_entropy_and_what_moved(tmp_path: Path) -> None:
+    async def body() -> None:
+        lines = [
+            "GPUS 2 40.5 80 900 39.8 80 880",
+            "ENTROPY 3.5 4.25",
+            "REPIN 12 33 0 1",
+            "GPUS 2 40.5 80",  # malformed, and so are these: no reason to end an engine
+            "ENTROPY high",
+            "REPIN 1 2",
+            "FOO 1 2",
+        ]
+        async with running(launch_of(tmp_path, lines=lines)) as gateway:
+            await gateway.answer("[[tokens 1]]")
+            experts = await get(gateway, "/experts")
+            assert experts["gpus"] == [
+                {"used_gb": 40.5, "total_gb": 80, "experts": 900},
+                {"used_gb": 39.8, "total_gb": 80, "experts": 880},
+            ]
+            assert experts["entropy"] == [3.5, 4.25]
+            assert experts["repin"] == [{"layer": 12, "expert": 33, "old_tier": 0, "gpu": 1}]
+
+    run_async(body)
+
+
 def test_running_and_waiting_requests_are_seen(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(launch_of(tmp_path, num_slots=1), kv_slots=1) as gateway:
