@@ -56,6 +56,22 @@ TOOL_CHOICE_SCHEMA: Final[Mapping[str, Any]] = {
         {"enum": ["auto", "none", "required"]},
         {
             "type": "object",
+            "description": "Only some of the declared functions may be called.",
+            "required": ["type", "allowed_tools"],
+            "properties": {
+                "type": {"const": "allowed_tools"},
+                "allowed_tools": {
+                    "type": "object",
+                    "required": ["mode", "tools"],
+                    "properties": {
+                        "mode": {"enum": ["auto", "required"]},
+                        "tools": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+                    },
+                },
+            },
+        },
+        {
+            "type": "object",
             "description": "Names a declared function.",
             "properties": {
                 "type": {"const": "function"},
@@ -92,8 +108,12 @@ def parse_tools(body: Mapping[str, Any], served: Served) -> tuple[ToolDeclaratio
     return ()
 
 
-def parse_tool_choice(body: Mapping[str, Any], tools: tuple[ToolDeclaration, ...]) -> ToolChoice:
-    """Return what to do with the tools; `function_call` is the older name of the field.
+def parse_tool_choice(
+    body: Mapping[str, Any], tools: tuple[ToolDeclaration, ...]
+) -> tuple[tuple[ToolDeclaration, ...], ToolChoice]:
+    """Return the tools that are left to choose from, and what to do with them.
+
+    `function_call` is the older name of the field.
 
     Raises:
         HttpError: 400 for an unknown mode, an undeclared function, or a demand without tools.
@@ -101,7 +121,7 @@ def parse_tool_choice(body: Mapping[str, Any], tools: tuple[ToolDeclaration, ...
     param = "tool_choice" if body.get("tool_choice") is not None else "function_call"
     value = body.get(param)
     if value is None:
-        return ToolChoice()
+        return tools, ToolChoice()
     if isinstance(value, str):
         if value not in {"auto", "none", "required"}:
             raise refusal(
@@ -111,6 +131,8 @@ def parse_tool_choice(body: Mapping[str, Any], tools: tuple[ToolDeclaration, ...
                 UNSUPPORTED_VALUE,
             )
         choice = ToolChoice(ToolMode(value))
+    elif isinstance(value, dict) and value.get("type") == "allowed_tools":
+        return _allowed(value.get("allowed_tools"), f"{param}.allowed_tools", tools)
     elif isinstance(value, dict):
         choice = ToolChoice(ToolMode.NAMED, _chosen_name(value, param))
     else:
@@ -118,18 +140,51 @@ def parse_tool_choice(body: Mapping[str, Any], tools: tuple[ToolDeclaration, ...
             param, f"{param} must be a text or an object, not {shown(value)}", INVALID_VALUE
         )
     if choice.mode is ToolMode.NONE:
-        return choice
-    names = [tool.name for tool in tools]
-    if not names:
+        return tools, choice
+    if not tools:
         raise refusal(param, f"{param} needs tools, and none are declared", INVALID_VALUE)
-    if choice.name is not None and choice.name not in names:
+    if choice.name is not None:
+        _check_declared(choice.name, param, tools)
+    return tools, choice
+
+
+def _allowed(
+    value: Any,  # noqa: ANN401 - any JSON value
+    path: str,
+    tools: tuple[ToolDeclaration, ...],
+) -> tuple[tuple[ToolDeclaration, ...], ToolChoice]:
+    """Return those of the tools that may be called, and whether one must be."""
+    param = path.partition(".")[0]
+    mode = value.get("mode") if isinstance(value, dict) else None
+    if mode not in ("auto", "required"):  # a tuple: any JSON value may stand there
         raise refusal(
-            param,
-            f"{param} names {shown(choice.name)}, which is not declared; declared:"
-            f" {', '.join(names)[:200]}",
+            param, f"{path}.mode must be auto or required, not {shown(mode)}", INVALID_VALUE
+        )
+    members = value.get("tools")
+    if not isinstance(members, list) or not members:
+        raise refusal(param, f"{path}.tools must name at least one function", INVALID_VALUE)
+    names: set[str] = set()
+    for index, member in enumerate(members):
+        where = f"{path}.tools.{index}"
+        if not isinstance(member, dict):
+            raise refusal(param, f"{where} must be an object, not {shown(member)}", INVALID_VALUE)
+        name = _chosen_name(member, where, param)
+        _check_declared(name, where, tools, param)
+        names.add(name)
+    return tuple(tool for tool in tools if tool.name in names), ToolChoice(ToolMode(mode))
+
+
+def _check_declared(
+    name: str, path: str, tools: tuple[ToolDeclaration, ...], param: str | None = None
+) -> None:
+    declared = [tool.name for tool in tools]
+    if name not in declared:
+        raise refusal(
+            param or path,
+            f"{path} names {shown(name)}, which is not declared; declared:"
+            f" {', '.join(declared)[:200] or 'none'}",
             INVALID_VALUE,
         )
-    return choice
 
 
 def offered_tools(
@@ -197,13 +252,15 @@ def _strict(value: Any, path: str, served: Served) -> bool:  # noqa: ANN401 - an
     return value
 
 
-def _chosen_name(value: dict[str, Any], param: str) -> str:
+def _chosen_name(value: dict[str, Any], path: str, param: str | None = None) -> str:
     if value.get("type", "function") != "function":
         raise refusal(
-            param, f"{param} has the type {shown(value['type'])}, not function", INVALID_VALUE
+            param or path,
+            f"{path} has the type {shown(value['type'])}, not function",
+            INVALID_VALUE,
         )
     function = value.get("function")
     name = function.get("name") if isinstance(function, dict) else value.get("name")
     if not isinstance(name, str) or not name:
-        raise refusal(param, f"{param} must name a function in function.name", INVALID_VALUE)
+        raise refusal(param or path, f"{path} must name a function in function.name", INVALID_VALUE)
     return name

@@ -23,6 +23,11 @@ def json_schema(**members: object) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": members}
 
 
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    members = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": members}}
+
+
 def test_declared_functions_in_both_forms() -> None:
     turn = chat(tools=[TOOL, NOW]).turn
     first, second = turn.tools
@@ -105,6 +110,8 @@ def test_strict_tools_need_grammars() -> None:
         ("required", ToolMode.REQUIRED, ["weather", "now"]),
         ({"type": "function", "function": {"name": "now"}}, ToolMode.NAMED, ["now"]),
         ({"name": "now"}, ToolMode.NAMED, ["now"]),
+        (allowed("auto", "now"), ToolMode.AUTO, ["now"]),
+        (allowed("required", "now", "weather"), ToolMode.REQUIRED, ["weather", "now"]),
     ],
 )
 def test_the_choice_decides_what_is_offered(
@@ -129,6 +136,15 @@ def test_the_choice_decides_what_is_offered(
         ({"type": "function", "function": {"name": "undeclared"}}, "invalid_value"),
         ({"type": "function", "function": {}}, "invalid_value"),
         ({"type": "tool", "name": "now"}, "invalid_value"),
+        ({"type": "allowed_tools"}, "invalid_value"),
+        (allowed("none", "now"), "invalid_value"),
+        (allowed("auto"), "invalid_value"),
+        (allowed("auto", "now", "undeclared"), "invalid_value"),
+        ({**allowed("auto", "now"), "allowed_tools": {"mode": [], "tools": []}}, "invalid_value"),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["now"]}},
+            "invalid_value",
+        ),
     ],
 )
 def test_choices_that_are_refused(value: object, code: str) -> None:
@@ -136,7 +152,12 @@ def test_choices_that_are_refused(value: object, code: str) -> None:
     assert (error.param, error.code) == ("tool_choice", code)
 
 
-@pytest.mark.parametrize("value", ["required", "auto", {"name": "now"}])
+def test_a_tool_that_is_not_allowed_is_no_call_either() -> None:
+    parsed = chat(tools=[TOOL, NOW], tool_choice=allowed("auto", "now"))
+    assert [tool.name for tool in parsed.turn.tools] == ["now"]
+
+
+@pytest.mark.parametrize("value", ["required", "auto", {"name": "now"}, allowed("auto", "now")])
 def test_only_none_needs_no_tools(value: object) -> None:
     error = refused(tool_choice=value)
     assert (error.param, error.code) == ("tool_choice", "invalid_value")

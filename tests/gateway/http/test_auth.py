@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from colibri_cli.gateway import auth
 from colibri_cli.gateway.auth import ApiKeys, load_keys
 from colibri_protocol.errors import SettingsError
 from tests.gateway.http.running_server import KEY, RunningServer, get, post
@@ -34,6 +37,21 @@ NOT_SHOWN = {
 def test_a_right_key_is_known_by_its_name(locked: RunningServer, how: str) -> None:
     answer = locked.ask(post("/v1/chat/completions", b"{}", SHOWN[how]))
     assert (answer.status, answer.json["key"]) == (200, "mine")
+
+
+def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(shown: bytes, right: bytes) -> bool:
+        compared.append((shown, right))
+        return hmac.compare_digest(shown, right)
+
+    keys = ApiKeys({"short": "k", "long": "k" * 1000})
+    monkeypatch.setattr(auth, "hmac", SimpleNamespace(compare_digest=compare))
+    assert keys.identify({"x-api-key": "k"}) == "short"
+    # with all of them though the first was right, and by digests, which have one length
+    assert len(compared) == 2
+    assert {len(part) for pair in compared for part in pair} == {32}
 
 
 @pytest.mark.parametrize("how", NOT_SHOWN)
