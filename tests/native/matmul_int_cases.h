@@ -138,6 +138,8 @@ struct WeightSpec {
   int32_t zero;
   bool has_mins;
   bool is_half;
+  bool has_levels = false;
+  bool is_e8m0 = false;  // scales of one byte, with levels only
 };
 
 // Random weights in packed form, and the same weights as plain numbers.
@@ -147,7 +149,9 @@ class Weights {
       : tiles_((spec.num_outputs + 15) / 16),
         padded_((spec.num_inputs + 63) / 64 * 64),
         groups_((padded_ + spec.group - 1) / spec.group),
-        scale_size_(spec.is_half ? 2 : 4),
+        scale_size_(spec.is_e8m0   ? 1
+                    : spec.is_half ? 2
+                                   : 4),
         codes_(tiles_ * padded_ * 2 * spec.bits),
         scales_(tiles_ * groups_ * 16 * scale_size_),
         mins_(tiles_ * groups_ * 16 * scale_size_),
@@ -156,12 +160,41 @@ class Weights {
               spec.num_outputs, spec.num_inputs, tiles_,
               padded_,          groups_,         spec.group,
               spec.bits,        spec.zero,       spec.is_half ? 1 : 0};
+    if (spec.has_levels) put_levels(random);
+    matrix.scale_e8m0 = spec.is_e8m0 ? 1 : 0;
     for (int64_t o = 0; o < spec.num_outputs; ++o) fill_output(spec, o, random);
+  }
+
+  // Makes of levels codes of 8 bits, and of scales of one byte plain numbers.
+  void widen() {
+    wide_codes_.resize(static_cast<size_t>(tiles_ * padded_ * 16));
+    wide_scales_.resize(static_cast<size_t>(tiles_ * groups_ * 16));
+    for (int64_t i = 0; i < tiles_ * padded_ * 16; ++i) {
+      const int64_t block = i / 64;
+      const uint8_t pair = codes_.data()[block / 2 * 64 + i % 64];
+      wide_codes_[static_cast<size_t>(i)] = matrix.levels[block % 2 == 0 ? pair & 15 : pair >> 4];
+    }
+    for (int64_t i = 0; i < tiles_ * groups_ * 16; ++i) {
+      wide_scales_[static_cast<size_t>(i)] = std::ldexp(1.0F, scales_.data()[i] - 128);
+    }
+    matrix.codes = wide_codes_.data();
+    matrix.scales = wide_scales_.data();
+    matrix.bits = 8;
+    matrix.has_levels = 0;
+    matrix.scale_e8m0 = 0;
   }
 
   IntMatrix matrix;
 
  private:
+  // Anything, the extremes among it, at random entries.
+  void put_levels(Random& random) {
+    matrix.has_levels = 1;
+    for (uint8_t& level : matrix.levels) level = static_cast<uint8_t>(random.below(256));
+    matrix.levels[random.below(16)] = 0;
+    matrix.levels[random.below(16)] = 255;
+  }
+
   void fill_output(const WeightSpec& spec, int64_t o, Random& random) {
     float scale = 0;
     float min = 0;
@@ -171,14 +204,15 @@ class Weights {
         scale = k < spec.num_inputs ? put_scale(spec, scales_.data(), index, random) : 0;
         min = k < spec.num_inputs ? put_scale(spec, mins_.data(), index, random) : 0;
       }
-      int32_t code = spec.has_mins ? 0 : spec.zero;
+      int32_t code = spec.has_mins || spec.has_levels ? 0 : spec.zero;
       // The extremes are frequent, so that sums come near their bounds.
       if (k < spec.num_inputs) {
         const int32_t top = (1 << spec.bits) - 1;
         const int64_t choice = random.below(8);
         code = choice == 0 ? 0 : choice == 1 ? top : static_cast<int32_t>(random.below(top + 1));
         const double s = scale;
-        const double value = spec.has_mins ? s * code + min : s * (code - spec.zero);
+        const int32_t number = spec.has_levels ? matrix.levels[code] : code;
+        const double value = spec.has_mins ? s * number + min : s * (number - spec.zero);
         values[static_cast<size_t>(o * spec.num_inputs + k)] = value;
       }
       put_code(spec, o, k, code);
@@ -186,6 +220,12 @@ class Weights {
   }
 
   float put_scale(const WeightSpec& spec, uint8_t* stream, int64_t index, Random& random) const {
+    if (spec.is_e8m0) {
+      // Now and then the two that give subnormal numbers.
+      const int64_t byte = random.below(16) == 0 ? random.below(3) : 110 + random.below(18);
+      stream[index] = static_cast<uint8_t>(byte);
+      return std::ldexp(1.0F, static_cast<int>(byte) - 128);
+    }
     if (spec.is_half) {
       const Half half = random_half(random);
       std::memcpy(stream + index * 2, &half.bits, 2);
@@ -210,6 +250,8 @@ class Weights {
 
   int64_t tiles_, padded_, groups_, scale_size_;
   Guarded<uint8_t> codes_, scales_, mins_;
+  std::vector<uint8_t> wide_codes_;
+  std::vector<float> wide_scales_;
 
  public:
   std::vector<double> values;  // [output][input]

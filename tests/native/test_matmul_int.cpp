@@ -38,11 +38,12 @@ std::string describe(const Case& c, const char* variant) {
   char text[256];
   std::snprintf(text, sizeof text,
                 "%s: N=%ld K=%ld rows=%ld group=%d bits=%d zero=%d mins=%d half=%d numerics=%d "
-                "index=%d bias=%d add=%d",
+                "index=%d bias=%d add=%d levels=%d e8m0=%d",
                 variant, static_cast<long>(c.weights.num_outputs),
                 static_cast<long>(c.weights.num_inputs), static_cast<long>(c.num_rows),
                 c.weights.group, c.weights.bits, c.weights.zero, c.weights.has_mins,
-                c.weights.is_half, static_cast<int>(c.numerics), c.has_index, c.has_bias, c.adds);
+                c.weights.is_half, static_cast<int>(c.numerics), c.has_index, c.has_bias, c.adds,
+                c.weights.has_levels, c.weights.is_e8m0);
   return text;
 }
 
@@ -113,6 +114,8 @@ class Problem {
     }
     check(ok, what + ": beyond the float64 bound");
   }
+
+  void widen() { weights_.widen(); }
 
  private:
   int64_t source(int64_t row) const {
@@ -204,6 +207,11 @@ Case random_case(int64_t outputs, int64_t inputs, int64_t rows, Random& random) 
                zeros[random.below(3)],
                random.below(2) == 0,
                random.below(2) == 0};
+  if (bits == 4 && random.below(3) == 0) {
+    c.weights.has_levels = true;
+    c.weights.zero = static_cast<int32_t>(random.below(256));
+    c.weights.is_e8m0 = !c.weights.has_mins && random.below(2) == 0;
+  }
   c.num_rows = rows;
   c.numerics = static_cast<Numerics>(random.below(3));
   c.has_index = random.below(3) == 0;
@@ -236,6 +244,44 @@ void check_formats(const std::vector<Variant>& variants) {
         c.numerics = static_cast<Numerics>(flags / 4);
         run_case(c, variants, random);
       }
+    }
+  }
+}
+
+// Codes that number levels: with every type of scales, zero points anywhere, one row and many.
+void check_levels(const std::vector<Variant>& variants) {
+  Random random(5);
+  for (const int32_t group : {16, 32, 48, 64, 208}) {
+    for (int flags = 0; flags < 12; ++flags) {
+      for (const int64_t rows : {1, 2, 3, 4, 7, 8, 16, 24, 33}) {
+        Case c = {};
+        const int32_t zeros[] = {12, 128, 0, 255};
+        c.weights = {33, 200, group, 4, zeros[random.below(4)], flags % 4 == 2, flags % 4 == 1};
+        c.weights.has_levels = true;
+        c.weights.is_e8m0 = flags % 4 == 3;
+        c.num_rows = rows;
+        c.numerics = static_cast<Numerics>(flags / 4);
+        run_case(c, variants, random);
+      }
+    }
+  }
+}
+
+// Levels and the same numbers as codes of 8 bits give the same bits.
+void check_levels_as_bytes(const std::vector<Variant>& variants) {
+  for (const Numerics numerics : {Numerics::kDefault, Numerics::kFast, Numerics::kFloat}) {
+    for (const Variant& variant : variants) {
+      Random random(6);
+      Case c = {};
+      c.weights = {40, 320, 32, 4, 12, false, false, true, true};
+      c.num_rows = 19;
+      c.numerics = numerics;
+      Problem problem(c, random);
+      const std::vector<float> expected = problem.run(variant, true);
+      problem.widen();
+      check(same_bits(problem.run(variant, true).data(), expected.data(),
+                      static_cast<int64_t>(expected.size())),
+            describe(c, variant.name) + ": other bits than with codes of 8 bits");
     }
   }
 }
@@ -305,6 +351,8 @@ int main(int argc, char** argv) {
   std::printf("\n");
   check_shapes(variants);
   check_formats(variants);
+  check_levels(variants);
+  check_levels_as_bytes(variants);
   check_large(variants);
   check_activations(variants);
   std::printf("%d passed, %d failed\n", g_passed, g_failed);

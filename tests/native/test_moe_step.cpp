@@ -65,25 +65,31 @@ constexpr int64_t kInputs = 80;  // of an expert: a group and a part of one
 constexpr int64_t kWidth = 48;
 constexpr int64_t kExperts = 6;
 constexpr int64_t kGroup = 64;
+constexpr uint8_t kSomeLevels[16] = {128, 129, 130, 131, 132, 134, 136, 140,
+                                          128, 127, 126, 125, 124, 122, 120, 116};
 
-std::shared_ptr<Matrix> random_matrix(Random& random, int64_t outputs, int64_t inputs, int bits) {
+// Matrices of 4 bits hold the numbers themselves or, with `levels`, number them.
+std::shared_ptr<Matrix> random_matrix(Random& random, int64_t outputs, int64_t inputs, int bits,
+                                      const uint8_t* levels = nullptr) {
   const int64_t groups = (inputs + kGroup - 1) / kGroup;
   std::vector<uint8_t> codes(static_cast<size_t>(outputs * inputs));
   std::vector<float> scales(static_cast<size_t>(outputs * groups));
   for (auto& code : codes) code = static_cast<uint8_t>(random.below(int64_t{1} << bits));
   for (auto& scale : scales) scale = 0.02F + std::fabs(random.value(0.05F));
-  return Matrix::pack_codes({codes.data(), scales.data(), nullptr, outputs, inputs, kGroup, bits,
-                             1 << (bits - 1), false, false});
+  const int zero = levels != nullptr ? 128 : 1 << (bits - 1);
+  return Matrix::pack_codes({codes.data(), scales.data(), nullptr, levels, outputs, inputs, kGroup,
+                             bits, zero, ScaleType::kF32, false});
 }
 
-// The experts of a layer, half of them at 4 and half at 8 bits.
+// The experts of a layer, a third of them at 4 bits, at 8 bits and in levels.
 struct Layer {
   Layer(Random& random, Numerics numerics) {
     for (int64_t e = 0; e < kExperts; ++e) {
-      const int bits = e % 2 == 0 ? 4 : 8;
-      auto gate = random_matrix(random, kWidth, kInputs, bits);
-      auto up = random_matrix(random, kWidth, kInputs, bits);
-      auto down = random_matrix(random, kInputs, kWidth, bits);
+      const int bits = e % 3 == 1 ? 8 : 4;
+      const uint8_t* levels = e % 3 == 2 ? kSomeLevels : nullptr;
+      auto gate = random_matrix(random, kWidth, kInputs, bits, levels);
+      auto up = random_matrix(random, kWidth, kInputs, bits, levels);
+      auto down = random_matrix(random, kInputs, kWidth, bits, levels);
       auto gate_up = std::make_shared<Linear>(std::vector<std::shared_ptr<Matrix>>{gate, up},
                                               std::vector<float>{}, numerics);
       auto last = std::make_shared<Linear>(std::vector<std::shared_ptr<Matrix>>{down},

@@ -201,7 +201,7 @@ class OrderedWork(Generic[_Key]):
 def _has_layout(rows: IntTensor, target: Target) -> bool:
     found, wanted = TileLayout.of(rows), target.layout
     assert wanted is not None
-    fields = ("num_inputs", "bits", "group", "zero", "scale_bytes", "rotated")
+    fields = ("num_inputs", "bits", "group", "zero", "scale_bytes", "rotated", "levels")
     return all(getattr(found, field) == getattr(wanted, field) for field in fields)
 
 

@@ -75,7 +75,10 @@ def pair_file(items: Sequence[PlannedItem]) -> PairFile:
                 continue
             form, shape = target.matrix_format, target.matrix_shape
             specs.append(TensorSpec(name, "U8", (form.weight_bytes(shape),)))
-            specs.append(TensorSpec(name + SCALES, "F32", (form.scale_bytes(shape) // 4,)))
+            size = form.scale_bytes(shape)
+            in_bytes = target.layout is not None and target.layout.scale_bytes == 1
+            scales = ("U8", (size,)) if in_bytes else ("F32", (size // 4,))
+            specs.append(TensorSpec(name + SCALES, *scales))
             formats[_stamped_name(tensor)] = target.format
             if target.format == int4_grouped.FORMAT.name:
                 groups[_stamped_name(tensor)] = shape.group

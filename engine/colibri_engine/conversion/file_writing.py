@@ -123,5 +123,6 @@ class PairFileWriter(ShardWriter):
         name = tensor.source.name
         self.write(name, block.data)
         if block.scales is not None:
-            scales = np.ascontiguousarray(block.scales, "<f4")
+            in_bytes = block.scales.dtype == np.uint8
+            scales = np.ascontiguousarray(block.scales, "u1" if in_bytes else "<f4")
             self.write(name + SCALES, scales.reshape(-1).view(np.uint8))

@@ -161,7 +161,14 @@ def kept_target(format_name: str, sample: IntTensor, shape: tuple[int, int]) -> 
     """
     rows = TileLayout.of(sample)
     layout = TileLayout(
-        shape[0], shape[1], rows.bits, rows.group, rows.zero, rows.scale_bytes, rows.rotated
+        shape[0],
+        shape[1],
+        rows.bits,
+        rows.group,
+        rows.zero,
+        rows.scale_bytes,
+        rows.rotated,
+        rows.levels,
     )
     return Target(How.KEPT, format_name, shape, layout=layout)
 

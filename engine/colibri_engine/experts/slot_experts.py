@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from colibri_engine.kernels import Expert, Linear, Matrix, SlotArena
 from colibri_engine.loader.stream_layout import PARTS
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     Bias = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 _GATE, _UP, _DOWN = PARTS
-_HALF: Final = 2  # bytes of a half-precision scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,7 @@ def _view(arena: SlotArena, slot: int, place: PackedPlace) -> Matrix:
         layout.zero,
         bits=layout.bits,
         group=layout.group,
-        half_scales=layout.scale_bytes == _HALF,
+        scale_bytes=layout.scale_bytes,
         rotated=layout.rotated,
+        levels=layout.levels,
     )

@@ -202,19 +202,19 @@ class Matrix:
     """Packed weights, [outputs, inputs]; immutable but for views of a slot."""
 
     @staticmethod
-    def from_codes(codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu')], zero: int | None, mins: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu')] | None, *, bits: int, group: int, rotated: bool = False) -> Matrix:
+    def from_codes(codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu')], zero: int | None, mins: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu')] | None, *, bits: int, group: int, rotated: bool = False, levels: bytes | None = None) -> Matrix:
         """
-        Pack codes (O, I) uint8 with scales and, instead of a zero point, mins (O, ceil(I / group)) float16 or float32. Layers over a `rotated` matrix rotate their input. Raises ValueError.
+        Pack codes (O, I) uint8 with scales and, instead of a zero point, mins (O, ceil(I / group)) float16 or float32. Layers over a `rotated` matrix rotate their input. 4-bit codes may number 16 `levels`, bytes that stand in for them; then scales may be uint8, s for 2^(s - 128). Raises ValueError.
         """
 
     @staticmethod
-    def from_packed(packed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], shape: tuple[int, int], zero: int | None, *, bits: int, group: int, half_scales: bool, rotated: bool = False) -> Matrix:
+    def from_packed(packed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], shape: tuple[int, int], zero: int | None, *, bits: int, group: int, scale_bytes: int, rotated: bool = False, levels: bytes | None = None) -> Matrix:
         """
         Take a copy of packed bytes (see `packed()`) of an (outputs, inputs) matrix; without a zero point they hold mins. Raises ValueError.
         """
 
     @staticmethod
-    def view_packed(arena: SlotArena, slot: int, offset: int, shape: tuple[int, int], zero: int | None, *, bits: int, group: int, half_scales: bool, rotated: bool = False) -> Matrix:
+    def view_packed(arena: SlotArena, slot: int, offset: int, shape: tuple[int, int], zero: int | None, *, bits: int, group: int, scale_bytes: int, rotated: bool = False, levels: bytes | None = None) -> Matrix:
         """
         Look at packed bytes in a slot, from `offset` (a multiple of 64) on, as from_packed would copy them. What is read into the slot later is the matrix then. Raises ValueError, IndexError.
         """

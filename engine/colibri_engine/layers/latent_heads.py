@@ -85,7 +85,7 @@ def _transposed(weights: WeightReader, heads: list[RowTensor]) -> HeadLinear:
     """The layer y_h = W_h^T x_h of stored matrices W_h (O, I)."""
     codes = [head for head in heads if isinstance(head, IntTensor)]
     if codes and all(head.mins is None and head.group % _TILE == 0 for head in codes):
-        scales = np.array([head.scales.T for head in codes], np.float32, order="C")
+        scales = np.array([head.scale_values.T for head in codes], np.float32, order="C")
         matrices = [_transposed_codes(head) for head in codes]
         return weights.head_linear(matrices, scales, codes[0].group)  # scales (H, groups, O)
     return weights.head_linear([pack(_transposed_floats(head)) for head in heads])
@@ -102,7 +102,9 @@ def _transposed_codes(head: IntTensor) -> Matrix:
     codes = np.ascontiguousarray(head.codes.T)  # (I, O)
     group = -(-codes.shape[1] // _INPUT_PAD) * _INPUT_PAD
     ones = np.ones((codes.shape[0], 1), np.float16)
-    return Matrix.from_codes(codes, ones, head.zero, None, bits=head.bits, group=group)
+    return Matrix.from_codes(
+        codes, ones, head.zero, None, bits=head.bits, group=group, levels=head.levels
+    )
 
 
 def _heads(stored: StoredTensor, num_heads: int) -> list[RowTensor]:

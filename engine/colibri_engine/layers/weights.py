@@ -293,14 +293,13 @@ class WeightReader:
         """Refuse scales that would turn every answer into NaN."""
         if not isinstance(stored, IntTensor):  # packed ones are checked where they are read
             return
-        for values in (stored.scales, stored.mins):
-            if values is not None and not np.isfinite(values).all():
-                raise CheckpointError(
-                    f"tensor {name} holds a scale that is not finite",
-                    path=self._checkpoint.path,
-                    tensor=name,
-                    hint="the file is damaged: pull the model again",
-                )
+        if not stored.is_finite:
+            raise CheckpointError(
+                f"tensor {name} holds a scale that is not finite",
+                path=self._checkpoint.path,
+                tensor=name,
+                hint="the file is damaged: pull the model again",
+            )
 
 
 def pack(stored: StoredTensor) -> Matrix:
@@ -316,6 +315,7 @@ def pack(stored: StoredTensor) -> Matrix:
             bits=stored.bits,
             group=stored.group,
             rotated=stored.rotated,
+            levels=stored.levels,
         )
     if isinstance(stored, Fp8Tensor):
         return Matrix.from_fp8(stored.codes, stored.scales, group=stored.group)
@@ -331,6 +331,7 @@ def _take_packed(stored: PackedTensor) -> Matrix:
         layout.zero,
         bits=layout.bits,
         group=layout.group,
-        half_scales=layout.scale_bytes == 2,
+        scale_bytes=layout.scale_bytes,
         rotated=layout.rotated,
+        levels=layout.levels,
     )

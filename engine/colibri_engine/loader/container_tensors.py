@@ -84,8 +84,12 @@ class ContainerTensors:
         self._check_scales(name, number_format, scales)
         with np.errstate(invalid="ignore", over="ignore"):  # damaged scales are refused below
             stored = number_format.to_stored(weights.reshape(count, -1), scales, rows)
-        values = stored.array if isinstance(stored, FloatTensor) else stored.scales
-        if not np.isfinite(values).all():
+        is_finite = (
+            stored.is_finite
+            if isinstance(stored, IntTensor)
+            else np.isfinite(stored.array if isinstance(stored, FloatTensor) else stored.scales)
+        )
+        if not np.all(is_finite):
             raise self._refuse(name, "has a scale or a value that is not finite")
         if isinstance(stored, IntTensor) and (stored.scales < 0).any():
             raise self._refuse(name, "has a scale that is negative")

@@ -31,9 +31,11 @@ RECORD_ALIGNMENT: Final = 4096  # what unbuffered reads want, of offsets and of 
 PARTS: Final = ("gate_proj", "up_proj", "down_proj")  # in the order of a record
 
 _MAX_SIZE: Final = 1 << 31
-_SCALE_BYTES: Final = {"F16": 2, "F32": 4}
+_SCALE_BYTES: Final = {"F8_E8M0": 1, "F16": 2, "F32": 4}
 _SCALE_NAMES: Final = {size: name for name, size in _SCALE_BYTES.items()}
 _MATRIX_KEYS: Final = {"format", "shape", "bits", "group", "zero", "scales", "rotated", "offset"}
+_LEVELS_KEY: Final = "levels"  # only where codes number them
+_NUM_LEVELS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def _dump(body: object) -> str:
 
 def _encode(place: PackedPlace) -> dict[str, Any]:
     layout = place.layout
+    levels = {} if layout.levels is None else {_LEVELS_KEY: list(layout.levels)}
     return {
         "format": place.format,
         "shape": [layout.num_outputs, layout.num_inputs],
@@ -154,11 +157,12 @@ def _encode(place: PackedPlace) -> dict[str, Any]:
         "scales": _SCALE_NAMES[layout.scale_bytes],
         "rotated": layout.rotated,
         "offset": place.offset,
+        **levels,
     }
 
 
 def _decode(body: object, path: Path, key: str, name: str) -> PackedPlace:
-    if not isinstance(body, dict) or body.keys() != _MATRIX_KEYS:
+    if not isinstance(body, dict) or body.keys() - {_LEVELS_KEY} != _MATRIX_KEYS:
         raise _damaged(path, key, name, f"does not hold {', '.join(sorted(_MATRIX_KEYS))}")
     shape, group, zero, offset = (body[field] for field in ("shape", "group", "zero", "offset"))
     bits, scales, format_name = body["bits"], body["scales"], body["format"]
@@ -172,10 +176,13 @@ def _decode(body: object, path: Path, key: str, name: str) -> PackedPlace:
         raise _damaged(path, key, name, f"has {str(bits)[:40]} bits, not 4 or 8")
     if not _is_within(group, 16, _MAX_SIZE) or group % 16:
         raise _damaged(path, key, name, f"has groups of {str(group)[:40]}, no multiple of 16")
-    if zero is not None and not _is_within(zero, 0, 1 << bits):
+    levels = _decode_levels(body, path, key, name)
+    if zero is not None and not _is_within(zero, 0, 1 << bits if levels is None else 256):
         raise _damaged(path, key, name, f"has the zero point {str(zero)[:40]}")
     if not isinstance(scales, str) or scales not in _SCALE_BYTES:
         raise _damaged(path, key, name, f"has scales of type {str(scales)[:40]}")
+    if _SCALE_BYTES[scales] == 1 and (levels is None or zero is None):
+        raise _damaged(path, key, name, f"has scales of type {scales} without levels and a zero")
     if type(body["rotated"]) is not bool:
         raise _damaged(path, key, name, "does not say whether it is rotated")
     if not isinstance(format_name, str) or not 0 < len(format_name) <= 64:
@@ -183,9 +190,23 @@ def _decode(body: object, path: Path, key: str, name: str) -> PackedPlace:
     if not _is_within(offset, 0, 1 << 62) or offset % 64:
         raise _damaged(path, key, name, f"has the offset {str(offset)[:40]}")
     layout = TileLayout(
-        shape[0], shape[1], bits, group, zero, _SCALE_BYTES[scales], body["rotated"]
+        shape[0], shape[1], bits, group, zero, _SCALE_BYTES[scales], body["rotated"], levels
     )
     return PackedPlace(layout, offset, format_name)
+
+
+def _decode_levels(body: Mapping[str, Any], path: Path, key: str, name: str) -> bytes | None:
+    if _LEVELS_KEY not in body:
+        return None
+    levels = body[_LEVELS_KEY]
+    if (
+        body["bits"] != 4
+        or not isinstance(levels, list)
+        or len(levels) != _NUM_LEVELS
+        or not all(_is_within(level, 0, 256) for level in levels)
+    ):
+        raise _damaged(path, key, name, f"has levels other than 16 bytes for {_NUM_LEVELS} codes")
+    return bytes(levels)
 
 
 def _is_within(value: object, low: int, high: int) -> bool:

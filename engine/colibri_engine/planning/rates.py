@@ -177,7 +177,7 @@ def _matrix(kind: str, num_outputs: int, num_inputs: int) -> Matrix:
     packed = np.full(layout.nbytes, _CODE[bits], np.uint8)
     packed[layout.codes_nbytes :].view(np.float32)[:] = 1.0
     return Matrix.from_packed(
-        packed, (num_outputs, num_inputs), layout.zero, bits=bits, group=_GROUP, half_scales=False
+        packed, (num_outputs, num_inputs), layout.zero, bits=bits, group=_GROUP, scale_bytes=4
     )
 
 

@@ -10,13 +10,14 @@ Knows bytes and arrays; knows no files and no tensor names.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from colibri_engine.quant.e4m3 import E4M3
 from colibri_engine.quant.rotation import rotate_back
+from colibri_engine.quant.ue8m0 import powers_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
-Scales = npt.NDArray[np.float32] | npt.NDArray[np.float16]
+Scales = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint8]
+
+POWERS: Final = powers_of_two(128)  # what scales of one byte mean
+_NOT_A_POWER: Final = 255
+_INFINITE_HALF: Final = np.uint16(0x7C00)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,12 +66,15 @@ class IntTensor:
 
     Args:
         codes: (O, I) uint8, below 2**bits.
-        scales: (O, ceil(I / group)) float16 or float32; the last group may be short.
+        scales: (O, ceil(I / group)) float16 or float32; the last group may be short. Beside
+            levels also uint8, s for 2^(s - 128), 255 for NaN.
         zero: The zero point of a symmetric format, else None.
         mins: As scales, for a format with a minimum, else None.
         bits: 4 or 8.
         group: Inputs that share one scale; a multiple of 16.
         rotated: Whether the values are those of the rotated matrix; see `quant.rotation`.
+        levels: The 16 unsigned numbers, a byte each, that codes of 4 bits stand for; None where
+            codes are the numbers themselves.
     """
 
     codes: Bytes
@@ -76,6 +84,7 @@ class IntTensor:
     bits: int
     group: int
     rotated: bool = False
+    levels: bytes | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,6 +98,31 @@ class IntTensor:
             self.codes.nbytes + self.scales.nbytes + (0 if self.mins is None else self.mins.nbytes)
         )
 
+    @property
+    def numbers(self) -> Bytes:
+        """The numbers that codes stand for, (O, I) uint8: the codes themselves, or levels."""
+        if self.levels is None:
+            return self.codes
+        return np.frombuffer(self.levels, np.uint8)[self.codes]
+
+    @property
+    def scale_values(self) -> Floats:
+        """The scales as float32."""
+        if self.scales.dtype == np.uint8:
+            return POWERS[self.scales]
+        return self.scales.astype(np.float32, copy=False)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every scale and minimum is a number."""
+        return _all_finite(self.scales) and (self.mins is None or _all_finite(self.mins))
+
+    def widened(self) -> IntTensor:
+        """Return the same matrix without levels: their numbers as codes of 8 bits."""
+        if self.levels is None:
+            return self
+        return replace(self, codes=self.numbers, scales=self.scale_values, bits=8, levels=None)
+
     def unpack(self) -> Floats:
         """Return the values as (O, I) float32, exactly: every product fits 24 bits.
 
@@ -100,16 +134,16 @@ class IntTensor:
     def stored_values(self) -> Floats:
         """Return the values as they stand, rotated where the matrix is."""
         num_outputs, num_inputs = self.codes.shape
-        values = self.codes.astype(np.float32)
+        values = self.numbers.astype(np.float32)
         if self.zero is not None:
             values -= np.float32(self.zero)
         if num_inputs % self.group:
-            values *= self._per_input(self.scales)
+            values *= self._per_input(self.scale_values)
             if self.mins is not None:
                 values += self._per_input(self.mins)
             return values
         groups = values.reshape(num_outputs, -1, self.group)
-        groups *= self.scales.astype(np.float32)[:, :, None]
+        groups *= self.scale_values[:, :, None]
         if self.mins is not None:
             groups += self.mins.astype(np.float32)[:, :, None]
         return values
@@ -257,6 +291,14 @@ class MatrixFormat:
 def row_group(num_inputs: int) -> int:
     """Return the group that makes one scale serve a whole row: a multiple of 64."""
     return -(-num_inputs // 64) * 64
+
+
+def _all_finite(values: Scales) -> bool:
+    if values.dtype == np.uint8:
+        return bool((values != _NOT_A_POWER).all())
+    if values.dtype == np.float16:  # numpy tests these one by one; their bits go faster
+        return bool(((values.view(np.uint16) & _INFINITE_HALF) != _INFINITE_HALF).all())
+    return bool(np.isfinite(values).all())
 
 
 def bf16_to_f32(bits: npt.NDArray[np.uint16]) -> Floats:

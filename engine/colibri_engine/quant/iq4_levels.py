@@ -8,7 +8,7 @@ import numpy as np
 
 ZERO: Final = 128  # makes the levels unsigned
 
-LEVELS: Final = np.array(
+_SIGNED: Final = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16
 )
-CODES: Final = (LEVELS + np.int16(ZERO)).astype(np.uint8)
+LEVELS: Final = (_SIGNED + np.int16(ZERO)).astype(np.uint8).tobytes()

@@ -2,7 +2,7 @@
 
 d f16, 16 bits with the two high bits of eight scales, 4 bytes with their low nibbles (the even
 group low), 128 bytes of nibbles, 16 for each group, which lie as in Q4_0 and number the 16 levels.
-Scales become float32, exactly. Held as 8-bit codes, the levels themselves.
+Scales become float32, exactly. Held as they are, in 4 bits.
 Source: the GGUF format description, type 23.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from colibri_engine.quant.base import Bytes, IntTensor, QuantFormat, unpack_stored
-from colibri_engine.quant.iq4_levels import CODES, ZERO
+from colibri_engine.quant.iq4_levels import LEVELS, ZERO
 from colibri_engine.quant.nibbles import split_nibbles, split_pairs
 
 _BLOCK: Final = np.dtype([("d", "<f2"), ("high", "<u2"), ("low", "u1", 4), ("q", "V16", 8)])
@@ -28,12 +28,13 @@ def _to_codes(raw: Bytes) -> IntTensor:
     scales -= np.float32(32)
     scales *= blocks["d"].astype(np.float32)[:, None]
     return IntTensor(
-        codes=CODES[split_nibbles(blocks["q"].reshape(-1))].reshape(R, -1),
+        codes=split_nibbles(blocks["q"].reshape(-1)).reshape(R, -1),
         scales=scales.reshape(R, -1),
         zero=ZERO,
         mins=None,
-        bits=8,
+        bits=4,
         group=32,
+        levels=LEVELS,
     )
 
 

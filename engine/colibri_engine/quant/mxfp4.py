@@ -1,4 +1,4 @@
-"""MXFP4: w = e2m1 * 2^(e - 127), blocks of 32. Held as grouped integers of 8 bits, exactly.
+"""MXFP4: w = e2m1 * 2^(e - 127), blocks of 32. Held as it is: 4 bits, a byte for each scale.
 
 Three layouts exist: blocks of GGUF files (`FORMAT`), the separate blocks and scales of checkpoints
 (`from_blocks`), and rows of nibbles with rows of scales (`ROWS`).
@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from colibri_engine.quant.base import (
+    POWERS,
     Bytes,
     Floats,
     IntTensor,
@@ -21,13 +22,11 @@ from colibri_engine.quant.base import (
     QuantFormat,
     unpack_stored,
 )
-from colibri_engine.quant.e2m1 import CODES, DOUBLED, ZERO, e2m1_codes
-from colibri_engine.quant.nibbles import join_nibbles, split_nibbles
-from colibri_engine.quant.ue8m0 import powers_of_two
+from colibri_engine.quant.e2m1 import DOUBLED, LEVELS, ZERO
+from colibri_engine.quant.nibbles import join_nibbles, join_pairs, split_nibbles, split_pairs
 
 GROUP: Final = 32
 
-_HALF_SCALES: Final = powers_of_two(128)  # codes are doubled values
 _BLOCK: Final = np.dtype([("e", "u1"), ("q", "V16")])
 
 
@@ -36,7 +35,7 @@ def from_blocks(blocks: Bytes, scales: Bytes) -> IntTensor:
 
     Args:
         blocks: (R, G, 16) uint8, the even input in the low nibble.
-        scales: (R, G) uint8; 255 becomes a scale that is NaN.
+        scales: (R, G) uint8; 255 is a scale that is NaN.
     """
     return from_rows(blocks.reshape(blocks.shape[0], -1), scales, blocks.shape[1] * GROUP)
 
@@ -46,17 +45,10 @@ def from_rows(packed: Bytes, scales: Bytes, num_inputs: int) -> IntTensor:
 
     Args:
         packed: (R, ceil(I / 2)) uint8, the even input in the low nibble.
-        scales: (R, ceil(I / 32)) uint8; 255 becomes a scale that is NaN.
+        scales: (R, ceil(I / 32)) uint8; 255 is a scale that is NaN.
         num_inputs: I.
     """
-    return IntTensor(
-        codes=e2m1_codes(packed, num_inputs),
-        scales=_HALF_SCALES[scales],
-        zero=ZERO,
-        mins=None,
-        bits=8,
-        group=GROUP,
-    )
+    return _in_levels(split_pairs(packed, num_inputs), scales)
 
 
 def _rows_to_stored(weights: Bytes, scales: Bytes, shape: MatrixShape) -> IntTensor:
@@ -66,13 +58,20 @@ def _rows_to_stored(weights: Bytes, scales: Bytes, shape: MatrixShape) -> IntTen
 def _to_codes(raw: Bytes) -> IntTensor:
     blocks = raw.view(_BLOCK)  # (R, G); value i in the low nibble of byte i, i + 16 in the high
     R = blocks.shape[0]
+    codes = split_nibbles(blocks["q"].reshape(-1)).reshape(R, -1)
+    return _in_levels(codes, np.ascontiguousarray(blocks["e"]))
+
+
+def _in_levels(codes: Bytes, scales: Bytes) -> IntTensor:
+    """Return the matrix: levels are doubled values, scales of one byte half of what 2^(e - 127) is."""
     return IntTensor(
-        codes=CODES[split_nibbles(blocks["q"].reshape(-1))].reshape(R, -1),
-        scales=_HALF_SCALES[blocks["e"]],
+        codes=codes,
+        scales=scales,
         zero=ZERO,
         mins=None,
-        bits=8,
+        bits=4,
         group=GROUP,
+        levels=LEVELS,
     )
 
 
@@ -82,7 +81,7 @@ def _pack(values: Floats) -> Bytes:
     largest = np.abs(groups).max(axis=1)
     _, exponent = np.frexp(largest)  # largest = m * 2^exponent, 0.5 <= m < 1; 6 = 0.75 * 2^3
     e = np.where(largest > 0, exponent + 124, 0).astype(np.uint8)
-    steps = groups / _HALF_SCALES[e][:, None]
+    steps = groups / POWERS[e][:, None]
     nearest = np.abs(steps[:, :, None] - DOUBLED.astype(np.float32)).argmin(axis=2)
     blocks = np.empty(groups.shape[0], _BLOCK)
     blocks["e"] = e
@@ -96,4 +95,5 @@ ROWS: Final = MatrixFormat(
     row_bytes=lambda num_inputs: -(-num_inputs // 2),
     scale_bytes=lambda shape: shape.num_outputs * -(-shape.num_inputs // GROUP),
     to_stored=_rows_to_stored,
+    join=join_pairs,
 )

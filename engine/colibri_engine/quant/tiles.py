@@ -25,6 +25,8 @@ TILE: Final = 16  # outputs of a tile
 _INPUT_PAD: Final = 64  # inputs are padded to a multiple of this
 _STREAM_PAD: Final = 64  # bytes: every stream begins on a cache line
 _CHUNK_BYTES: Final = 4 << 20  # of unpacked codes handled at once
+_SCALE_TYPES: Final[dict[int, npt.DTypeLike]] = {1: np.uint8, 2: np.float16, 4: np.float32}
+_NOT_A_POWER: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,9 @@ class TileLayout:
         bits: 4 or 8.
         group: Inputs that share a scale; a multiple of 16.
         zero: The zero point of a symmetric matrix; None where there are minimums.
-        scale_bytes: 2 for float16 scales and minimums, 4 for float32.
+        scale_bytes: 2 for float16 scales and minimums, 4 for float32, 1 for powers of two.
         rotated: Whether the values are those of the rotated matrix; see `quant.rotation`.
+        levels: The numbers that codes stand for, or None; see `IntTensor`.
     """
 
     num_outputs: int
@@ -48,6 +51,7 @@ class TileLayout:
     zero: int | None
     scale_bytes: int
     rotated: bool = False
+    levels: bytes | None = None
 
     @classmethod
     def of(cls, tensor: IntTensor) -> TileLayout:
@@ -61,6 +65,7 @@ class TileLayout:
             zero=tensor.zero,
             scale_bytes=tensor.scales.dtype.itemsize,
             rotated=tensor.rotated,
+            levels=tensor.levels,
         )
 
     @property
@@ -137,8 +142,10 @@ class PackedTensor:
 
     def has_finite_scales(self) -> bool:
         """Tell whether every scale and minimum is a number."""
-        dtype = np.float16 if self.layout.scale_bytes == 2 else np.float32
-        return bool(np.isfinite(self.packed[self.layout.codes_nbytes :].view(dtype)).all())
+        scales = self.packed[self.layout.codes_nbytes :].view(_SCALE_TYPES[self.layout.scale_bytes])
+        if self.layout.scale_bytes == 1:
+            return bool((scales != _NOT_A_POWER).all())
+        return bool(np.isfinite(scales).all())
 
 
 def pack_matrix(tensor: IntTensor) -> Bytes:
@@ -173,7 +180,8 @@ def pack_codes(codes: Bytes, layout: TileLayout) -> Bytes:
     R, inputs = codes.shape
     padded = layout.padded_inputs
     if R % TILE or inputs != padded:
-        whole = np.full((-(-R // TILE) * TILE, padded), layout.zero or 0, np.uint8)
+        pad = (layout.zero or 0) if layout.levels is None else 0
+        whole = np.full((-(-R // TILE) * TILE, padded), pad, np.uint8)
         whole[:R, :inputs] = codes
         codes = whole
     words = np.ascontiguousarray(codes).view(np.uint32).reshape(-1, TILE, padded // 4)
@@ -212,6 +220,7 @@ def unpack_matrix(packed: Bytes, layout: TileLayout) -> IntTensor:
         bits=layout.bits,
         group=layout.group,
         rotated=layout.rotated,
+        levels=layout.levels,
     )
 
 
@@ -231,7 +240,7 @@ def unpack_codes(packed: Bytes, layout: TileLayout) -> Bytes:
 
 
 def _unpack_group_values(packed: Bytes, layout: TileLayout) -> Scales:
-    dtype: npt.DTypeLike = np.float16 if layout.scale_bytes == 2 else np.float32
+    dtype = _SCALE_TYPES[layout.scale_bytes]
     count = layout.num_tiles * TILE * layout.num_groups
     tiles = packed.view(dtype)[:count].reshape(layout.num_tiles, layout.num_groups, TILE)
     rows = tiles.swapaxes(1, 2).reshape(-1, layout.num_groups)

@@ -34,12 +34,32 @@ bool is_f16(const AnyMatrix& a) {
 
 int64_t dim(const AnyMatrix& a, size_t i) { return static_cast<int64_t>(a.shape(i)); }
 
+bool is_u8(const AnyMatrix& a) { return a.dtype() == nb::dtype<uint8_t>(); }
+
+ScaleType scale_type_of(const AnyMatrix& a) {
+  if (is_u8(a)) return ScaleType::kE8m0;
+  return is_f16(a) ? ScaleType::kF16 : ScaleType::kF32;
+}
+
+ScaleType scale_type_of(int scale_bytes) {
+  require(scale_bytes == 1 || scale_bytes == 2 || scale_bytes == 4, "scales take 1, 2 or 4 bytes");
+  if (scale_bytes == 1) return ScaleType::kE8m0;
+  return scale_bytes == 2 ? ScaleType::kF16 : ScaleType::kF32;
+}
+
+// The table of levels, null without one; it lives as long as `levels`.
+const uint8_t* levels_of(const std::optional<nb::bytes>& levels) {
+  if (!levels) return nullptr;
+  require(levels->size() == static_cast<size_t>(kLevels), "levels must be 16 bytes");
+  return static_cast<const uint8_t*>(levels->data());
+}
+
 void check_groups(const AnyMatrix& values, const AnyMatrix& scales, int64_t rows, int64_t groups) {
   require(dim(values, 0) == rows && dim(values, 1) == groups,
           "scales and mins must be (outputs, ceil(inputs / group))");
   require(values.dtype() == scales.dtype(), "scales and mins differ in type");
-  require(is_f16(values) || values.dtype() == nb::dtype<float>(),
-          "scales and mins must be float16 or float32");
+  require(is_u8(values) || is_f16(values) || values.dtype() == nb::dtype<float>(),
+          "scales and mins must be float16 or float32, or scales uint8");
 }
 
 // How many groups a row has; a group may be as large as a number gets.
@@ -49,7 +69,8 @@ int64_t count_groups(int64_t inputs, int64_t group) {
 
 std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
                                    std::optional<int> zero, const std::optional<AnyMatrix>& mins,
-                                   int bits, int64_t group, bool rotated) {
+                                   int bits, int64_t group, bool rotated,
+                                   const std::optional<nb::bytes>& levels) {
   require(group >= 1, "group must be positive");
   require(zero.has_value() != mins.has_value(), "give either a zero point or mins");
   const auto rows = static_cast<int64_t>(codes.shape(0));
@@ -57,9 +78,16 @@ std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
   const int64_t groups = count_groups(inputs, group);
   check_groups(scales, scales, rows, groups);
   if (mins) check_groups(*mins, scales, rows, groups);
-  const CodesSource source{codes.data(), scales.data(),    mins ? mins->data() : nullptr,
-                           rows,         inputs,           group,
-                           bits,         zero.value_or(0), is_f16(scales),
+  const CodesSource source{codes.data(),
+                           scales.data(),
+                           mins ? mins->data() : nullptr,
+                           levels_of(levels),
+                           rows,
+                           inputs,
+                           group,
+                           bits,
+                           zero.value_or(0),
+                           scale_type_of(scales),
                            rotated};
   nb::gil_scoped_release release;
   return Matrix::pack_codes(source);
@@ -67,29 +95,40 @@ std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
 
 std::shared_ptr<Matrix> from_packed(const Bytes& packed, std::pair<int64_t, int64_t> shape,
                                     std::optional<int> zero, int bits, int64_t group,
-                                    bool half_scales, bool rotated) {
-  const PackedSource source{packed.data(), packed.size(), shape.first,      shape.second,
-                            group,         bits,          zero.value_or(0), !zero.has_value(),
-                            half_scales,   rotated};
-  nb::gil_scoped_release release;
-  return Matrix::copy_packed(source);
-}
-
-std::shared_ptr<Matrix> view_packed(const ArenaHandle& arena, int64_t slot, int64_t offset,
-                                    std::pair<int64_t, int64_t> shape, std::optional<int> zero,
-                                    int bits, int64_t group, bool half_scales, bool rotated) {
-  const uint8_t* const bytes = arena.slots->slot(slot);
-  require(offset >= 0 && static_cast<size_t>(offset) <= arena.slots->slot_bytes(),
-          "offset is outside the slot");
-  const PackedSource source{bytes + offset,
-                            arena.slots->slot_bytes() - static_cast<size_t>(offset),
+                                    int scale_bytes, bool rotated,
+                                    const std::optional<nb::bytes>& levels) {
+  const PackedSource source{packed.data(),
+                            packed.size(),
+                            levels_of(levels),
                             shape.first,
                             shape.second,
                             group,
                             bits,
                             zero.value_or(0),
                             !zero.has_value(),
-                            half_scales,
+                            scale_type_of(scale_bytes),
+                            rotated};
+  nb::gil_scoped_release release;
+  return Matrix::copy_packed(source);
+}
+
+std::shared_ptr<Matrix> view_packed(const ArenaHandle& arena, int64_t slot, int64_t offset,
+                                    std::pair<int64_t, int64_t> shape, std::optional<int> zero,
+                                    int bits, int64_t group, int scale_bytes, bool rotated,
+                                    const std::optional<nb::bytes>& levels) {
+  const uint8_t* const bytes = arena.slots->slot(slot);
+  require(offset >= 0 && static_cast<size_t>(offset) <= arena.slots->slot_bytes(),
+          "offset is outside the slot");
+  const PackedSource source{bytes + offset,
+                            arena.slots->slot_bytes() - static_cast<size_t>(offset),
+                            levels_of(levels),
+                            shape.first,
+                            shape.second,
+                            group,
+                            bits,
+                            zero.value_or(0),
+                            !zero.has_value(),
+                            scale_type_of(scale_bytes),
                             rotated};
   return Matrix::view_packed(source, arena.slots);
 }
@@ -192,19 +231,22 @@ void bind_matrix(nb::module_& m) {
       .def_static("from_codes", &from_codes, nb::arg("codes").noconvert(),
                   nb::arg("scales").noconvert(), nb::arg("zero").none(),
                   nb::arg("mins").noconvert().none(), nb::kw_only(), nb::arg("bits"),
-                  nb::arg("group"), nb::arg("rotated") = false,
+                  nb::arg("group"), nb::arg("rotated") = false, nb::arg("levels") = nb::none(),
                   "Pack codes (O, I) uint8 with scales and, instead of a zero point, mins "
                   "(O, ceil(I / group)) float16 or float32. Layers over a `rotated` matrix rotate "
-                  "their input. Raises ValueError.")
+                  "their input. 4-bit codes may number 16 `levels`, bytes that stand in for them; "
+                  "then scales may be uint8, s for 2^(s - 128). Raises ValueError.")
       .def_static("from_packed", &from_packed, nb::arg("packed").noconvert(), nb::arg("shape"),
                   nb::arg("zero").none(), nb::kw_only(), nb::arg("bits"), nb::arg("group"),
-                  nb::arg("half_scales"), nb::arg("rotated") = false,
+                  nb::arg("scale_bytes"), nb::arg("rotated") = false,
+                  nb::arg("levels") = nb::none(),
                   "Take a copy of packed bytes (see `packed()`) of an (outputs, inputs) matrix; "
                   "without a zero point they hold mins. Raises ValueError.")
       .def_static(
           "view_packed", &view_packed, nb::arg("arena"), nb::arg("slot"), nb::arg("offset"),
           nb::arg("shape"), nb::arg("zero").none(), nb::kw_only(), nb::arg("bits"),
-          nb::arg("group"), nb::arg("half_scales"), nb::arg("rotated") = false,
+          nb::arg("group"), nb::arg("scale_bytes"), nb::arg("rotated") = false,
+          nb::arg("levels") = nb::none(),
           "Look at packed bytes in a slot, from `offset` (a multiple of 64) on, as "
           "from_packed would copy them. What is read into the slot later is the matrix then. "
           "Raises ValueError, IndexError.")

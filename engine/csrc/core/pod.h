@@ -12,6 +12,7 @@ namespace coli {
 constexpr int64_t kTile = 16;          // output rows per packed tile
 constexpr int64_t kInputPad = 64;      // inputs are padded to a multiple of this
 constexpr int64_t kSumGroup = 16;      // activation sums are kept per this many inputs
+constexpr int64_t kLevels = 16;        // entries of a table of levels
 constexpr int64_t kKeyBlock = 16;      // positions per transposed key block
 constexpr int64_t kSoftmaxBlock = 64;  // keys per online-softmax step
 constexpr int64_t kMaxProfiles = 64;   // of a relative bias
@@ -26,6 +27,9 @@ enum class Numerics : int32_t { kDefault = 0, kFast = 1, kFloat = 2 };
 //         (4 bits: low nibble = even block, high nibble = odd block).
 // scales: [num_tiles][num_groups][16], f16 or f32. mins: the same shape and type, or null.
 // value = scale * (code - zero) without mins, scale * code + min with mins.
+//
+// With levels, codes of 4 bits number the entries of a table of 16 bytes, which stand in for them
+// above. Only then, and without mins, scales may be bytes s (E8M0), which mean 2^(s - 128).
 struct IntMatrix {
   const uint8_t* codes;
   const void* scales;
@@ -34,11 +38,14 @@ struct IntMatrix {
   int64_t num_inputs;
   int64_t num_tiles;
   int64_t padded_inputs;
-  int64_t num_groups;  // ceil(padded_inputs / group); padding groups have scale 0
+  int64_t num_groups;  // ceil(padded_inputs / group); scales of padding groups are zero bytes
   int32_t group;       // inputs per scale, a multiple of 16
   int32_t bits;        // 4 or 8
   int32_t zero;        // used without mins
   int32_t scale_f16;   // 1: scales and mins are f16, 0: f32
+  int32_t scale_e8m0 = 0;
+  int32_t has_levels = 0;
+  uint8_t levels[kLevels] = {};
 };
 
 enum class FloatKind : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kE4m3 = 3 };

@@ -43,7 +43,9 @@ uint32_t four_codes(const CodesSource& s, int64_t output, int64_t input, uint32_
 }
 
 void pack_code_tile(const CodesSource& s, const IntMatrix& m, int64_t tile, uint8_t* out) {
-  const auto pad = static_cast<uint32_t>(s.mins == nullptr ? s.zero : 0);
+  // Padding inputs meet zeros only, so that any level will do.
+  const bool has_zero = s.mins == nullptr && s.levels == nullptr;
+  const auto pad = static_cast<uint32_t>(has_zero ? s.zero : 0);
   const int64_t step = s.bits == 4 ? 2 * kBlockInputs : kBlockInputs;
   uint8_t* to = out + tile * (m.padded_inputs / step) * kBlockBytes;
   for (int64_t input = 0; input < m.padded_inputs; input += step) {
@@ -77,6 +79,9 @@ void check_codes(const CodesSource& s) {
   require(seen < 16, "a 4-bit code is above 15");
 }
 
+bool has_minimums(const CodesSource& s) { return s.mins != nullptr; }
+bool has_minimums(const PackedSource& s) { return s.has_mins; }
+
 // Checks the numbers that describe an integer matrix and works out those that follow from them.
 template <typename Source>
 IntMatrix int_sizes(const Source& s) {
@@ -84,7 +89,10 @@ IntMatrix int_sizes(const Source& s) {
   require(s.bits == 4 || s.bits == 8, "bits must be 4 or 8");
   require(s.group >= kSumGroup && s.group < kMaxDimension && s.group % kSumGroup == 0,
           "group must be a multiple of 16");
-  require(s.zero >= 0 && s.zero < (1 << s.bits), "zero must be a code");
+  require(s.levels == nullptr || s.bits == 4, "only codes of 4 bits number levels");
+  require(s.zero >= 0 && s.zero < (s.levels != nullptr ? 256 : 1 << s.bits), "zero must be a code");
+  require(s.scale_type != ScaleType::kE8m0 || (s.levels != nullptr && !has_minimums(s)),
+          "scales in bytes need levels and no mins");
   IntMatrix m{};
   m.num_outputs = s.num_outputs;
   m.num_inputs = s.num_inputs;
@@ -94,8 +102,23 @@ IntMatrix int_sizes(const Source& s) {
   m.group = static_cast<int32_t>(s.group);
   m.bits = s.bits;
   m.zero = s.zero;
-  m.scale_f16 = s.scale_f16 ? 1 : 0;
+  m.scale_f16 = s.scale_type == ScaleType::kF16 ? 1 : 0;
+  m.scale_e8m0 = s.scale_type == ScaleType::kE8m0 ? 1 : 0;
+  m.has_levels = s.levels != nullptr ? 1 : 0;
+  if (s.levels != nullptr) std::memcpy(m.levels, s.levels, sizeof(m.levels));
   return m;
+}
+
+size_t scale_size(const IntMatrix& m) {
+  if (m.scale_e8m0 != 0) return sizeof(uint8_t);
+  return m.scale_f16 != 0 ? sizeof(uint16_t) : sizeof(float);
+}
+
+// What a scale is as a number; that of a byte has at least one bit (a subnormal one for 0 and 1).
+float scale_value(const IntMatrix& m, const void* values, int64_t i) {
+  if (m.scale_e8m0 != 0) return std::ldexp(1.0f, static_cast<const uint8_t*>(values)[i] - 128);
+  return m.scale_f16 != 0 ? half_to_float(static_cast<const uint16_t*>(values)[i])
+                          : static_cast<const float*>(values)[i];
 }
 
 size_t code_stream_size(const IntMatrix& m) {
@@ -107,7 +130,7 @@ size_t code_stream_size(const IntMatrix& m) {
 size_t scale_stream_size(const IntMatrix& m) {
   return round_up(
       checked_mul(static_cast<size_t>(m.num_tiles * kTile), static_cast<size_t>(m.num_groups)) *
-          (m.scale_f16 != 0 ? sizeof(uint16_t) : sizeof(float)),
+          scale_size(m),
       64);
 }
 
@@ -201,12 +224,16 @@ std::shared_ptr<Matrix> Matrix::pack_codes(const CodesSource& s) {
 
   const int64_t source_groups = ceil_div(s.num_inputs, s.group);
   const auto pack_stream = [&](const void* from, void* to, int64_t tile) {
-    if (s.scale_f16) {
-      pack_group_values(static_cast<const uint16_t*>(from), source_groups, m, tile,
-                        static_cast<uint16_t*>(to));
-    } else {
-      pack_group_values(static_cast<const float*>(from), source_groups, m, tile,
-                        static_cast<float*>(to));
+    switch (s.scale_type) {
+      case ScaleType::kF32:
+        return pack_group_values(static_cast<const float*>(from), source_groups, m, tile,
+                                 static_cast<float*>(to));
+      case ScaleType::kF16:
+        return pack_group_values(static_cast<const uint16_t*>(from), source_groups, m, tile,
+                                 static_cast<uint16_t*>(to));
+      case ScaleType::kE8m0:
+        return pack_group_values(static_cast<const uint8_t*>(from), source_groups, m, tile,
+                                 static_cast<uint8_t*>(to));
     }
   };
   ThreadTeam::instance().run(m.num_tiles, 4, [&](int64_t begin, int64_t end) {
@@ -319,6 +346,11 @@ bool Matrix::has_finite_scales() const {
   const uint8_t* const bytes = block_.data() + first;
   const size_t size = block_.size() - first;
   // A number has not all bits of its exponent set. No early exit: the loop is a vector one.
+  if (m.scale_e8m0 != 0) {
+    unsigned bad = 0;
+    for (size_t i = 0; i < size; ++i) bad |= bytes[i] == 0xFFU;
+    return bad == 0;
+  }
   if (m.scale_f16 != 0) {
     const auto* const halves = reinterpret_cast<const uint16_t*>(bytes);
     unsigned bad = 0;
@@ -362,9 +394,7 @@ void Matrix::unpack_row(int64_t output, float* out) const {
   if (!is_integer_) return unpack_float_row(tile, lane, out);
   const IntMatrix& m = int_;
   const auto group_value = [&](const void* values, int64_t group) {
-    const int64_t i = (tile * m.num_groups + group) * kTile + lane;
-    return m.scale_f16 != 0 ? half_to_float(static_cast<const uint16_t*>(values)[i])
-                            : static_cast<const float*>(values)[i];
+    return scale_value(m, values, (tile * m.num_groups + group) * kTile + lane);
   };
   const int64_t step = m.bits == 4 ? 2 * kBlockInputs : kBlockInputs;
   const uint8_t* codes = m.codes + tile * (m.padded_inputs / step) * kBlockBytes;
@@ -377,7 +407,8 @@ void Matrix::unpack_row(int64_t output, float* out) const {
     }
     const uint8_t byte = codes[(k / step) * kBlockBytes + lane * kBlockInputs + k % kBlockInputs];
     const bool high_nibble = m.bits == 4 && (k / kBlockInputs) % 2 == 1;
-    const int code = m.bits == 8 ? byte : (high_nibble ? byte >> 4 : byte & 15);
+    const int number = m.bits == 8 ? byte : (high_nibble ? byte >> 4 : byte & 15);
+    const int code = m.has_levels != 0 ? m.levels[number] : number;
     out[k] = m.mins == nullptr ? scale * static_cast<float>(code - m.zero)
                                : scale * static_cast<float>(code) + low;
   }

@@ -11,17 +11,21 @@
 
 namespace coli {
 
+// What the scales (and minimums) of grouped integers are stored as: IntMatrix has what they mean.
+enum class ScaleType { kF32, kF16, kE8m0 };
+
 // How grouped integer weights arrive: row-major, as the checkpoint has them.
 struct CodesSource {
-  const uint8_t* codes;  // (num_outputs, num_inputs)
-  const void* scales;    // (num_outputs, ceil(num_inputs / group)), f16 or f32
-  const void* mins;      // the same shape and type, or null
+  const uint8_t* codes;   // (num_outputs, num_inputs)
+  const void* scales;     // (num_outputs, ceil(num_inputs / group))
+  const void* mins;       // the same shape and type, or null
+  const uint8_t* levels;  // the kLevels numbers that codes stand for, or null
   int64_t num_outputs;
   int64_t num_inputs;
   int64_t group;
   int bits;
   int zero;
-  bool scale_f16;
+  ScaleType scale_type;
   bool rotated;  // the values are those of the rotated matrix
 };
 
@@ -30,13 +34,14 @@ struct CodesSource {
 struct PackedSource {
   const uint8_t* bytes;
   size_t size;
+  const uint8_t* levels;  // as in CodesSource
   int64_t num_outputs;
   int64_t num_inputs;
   int64_t group;
   int bits;
   int zero;
   bool has_mins;
-  bool scale_f16;
+  ScaleType scale_type;
   bool rotated;
 };
 

@@ -105,7 +105,7 @@ def copy_of(tensor: PackedTensor) -> Matrix:
         layout.zero,
         bits=layout.bits,
         group=layout.group,
-        half_scales=layout.scale_bytes == 2,
+        scale_bytes=layout.scale_bytes,
     )
 
 
@@ -118,7 +118,7 @@ def view_of(layout: TileLayout, arena: SlotArena, slot: int, offset: int) -> Mat
         layout.zero,
         bits=layout.bits,
         group=layout.group,
-        half_scales=layout.scale_bytes == 2,
+        scale_bytes=layout.scale_bytes,
     )
 
 

@@ -156,10 +156,12 @@ def test_a_dense_model_whose_conversations_may_outgrow_the_budget_says_so(
 def write_published(directory: Path, way: str) -> Path:
     if way == "mxfp4":
         return write_variant(directory, "gpt_oss", mxfp4=True)
+    if way == "int2":
+        return write_container(directory, format_name="int2-row").path
     return write_hf(directory, "glm4_moe", dtype="F8_E4M3", n_routed_experts=64).path
 
 
-@pytest.mark.parametrize("way", ["fp8 blocks", "mxfp4"])
+@pytest.mark.parametrize("way", ["fp8 blocks", "mxfp4", "int2"])
 def test_what_cannot_be_streamed_is_refused_until_it_is_converted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -176,7 +178,7 @@ def test_what_cannot_be_streamed_is_refused_until_it_is_converted(
     assert caught.value.needed_bytes == needed
     assert doctors_view(monkeypatch, tight)["error"]["message"] == caught.value.message
     # What its files take is less than what it takes once it is loaded.
-    assert (way == "mxfp4") == ("in files" in caught.value.message)
+    assert (way == "int2") == ("in files" in caught.value.message)
 
     convert(source, tmp_path / "converted")
     environ["SNAP"] = str(tmp_path / "converted")

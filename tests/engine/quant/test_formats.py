@@ -68,8 +68,8 @@ def test_codes_and_scales_give_the_same_bits_by_either_formula(name: str) -> Non
     assert stored.scales.shape == (9, 768 // stored.group)
     assert stored.scales.flags.c_contiguous
     assert (stored.zero is None) != (stored.mins is None)
-    scale = np.repeat(stored.scales.astype(np.float32), stored.group, axis=1)
-    codes = stored.codes.astype(np.float32)
+    scale = np.repeat(stored.scale_values, stored.group, axis=1)
+    codes = stored.numbers.astype(np.float32)
     if stored.mins is None:
         assert stored.zero is not None
         values = scale * (codes - np.float32(stored.zero))

@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from colibri_engine.quant import mxfp4
+from colibri_engine.kernels import Matrix
+from colibri_engine.quant import mxfp4, nvfp4
+from colibri_engine.quant.base import IntTensor, MatrixShape
 from colibri_engine.quant.nibbles import join_pairs, split_pairs
 from colibri_engine.quant.ue8m0 import UE8M0
 
@@ -54,10 +56,56 @@ def test_plain_rows_may_end_inside_a_block_and_a_byte(num_inputs: int) -> None:
 
 def test_a_scale_that_is_not_a_number_stays_none() -> None:
     stored = mxfp4.from_blocks(np.zeros((1, 1, 16), np.uint8), np.array([[255]], np.uint8))
-    assert np.isnan(stored.scales).all()
+    assert not stored.is_finite
+    assert np.isnan(stored.scale_values).all()
+    assert np.isnan(stored.unpack()).any()
     assert UE8M0[127] == 1
     assert np.isnan(UE8M0[255])
     assert np.isfinite(UE8M0[:255]).all()
+
+
+def draw(num_outputs: int, num_inputs: int) -> IntTensor:
+    rng = np.random.default_rng(num_inputs)
+    packed = rng.integers(0, 256, (num_outputs, -(-num_inputs // 2)), dtype=np.uint8)
+    scales = rng.integers(0, 240, (num_outputs, -(-num_inputs // 32)), dtype=np.uint8)
+    return mxfp4.from_rows(packed, scales, num_inputs)
+
+
+def packed(stored: IntTensor) -> Matrix:
+    return Matrix.from_codes(
+        stored.codes,
+        stored.scales,
+        stored.zero,
+        stored.mins,
+        bits=stored.bits,
+        group=stored.group,
+        levels=stored.levels,
+    )
+
+
+def test_in_memory_it_takes_what_it_takes_in_files() -> None:
+    stored = draw(64, 2048)
+    in_files = stored.codes.size / 2 + stored.scales.size
+    assert packed(stored).nbytes == in_files
+    assert packed(stored.widened()).nbytes > 2 * in_files
+
+
+def test_nvfp4_is_held_in_four_bits_too() -> None:
+    rng = np.random.default_rng(3)
+    weights = rng.integers(0, 256, (16, 64), dtype=np.uint8)
+    scales = rng.integers(0x20, 0x60, 16 * 8, dtype=np.uint8)
+    stored = nvfp4.FORMAT.to_stored(weights, scales, MatrixShape(16, 128))
+    assert isinstance(stored, IntTensor)
+    matrix = packed(stored)
+    assert matrix.nbytes == 16 * 128 // 2 + 16 * 8 * 4
+    np.testing.assert_array_equal(matrix.unpack(), stored.unpack())
+
+
+@pytest.mark.parametrize("num_inputs", [1, 31, 64, 100, 320])
+def test_the_kernels_hold_the_same_values_with_levels_and_without(num_inputs: int) -> None:
+    stored = draw(21, num_inputs)
+    np.testing.assert_array_equal(packed(stored).unpack(), stored.unpack())
+    np.testing.assert_array_equal(packed(stored.widened()).unpack(), stored.unpack())
 
 
 @pytest.mark.parametrize("num_inputs", [0, 1, 2, 33])

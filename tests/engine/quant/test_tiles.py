@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from colibri_engine.kernels import Matrix
 from colibri_engine.quant.base import IntTensor, Scales
 from colibri_engine.quant.tiles import (
     TILE,
+    PackedTensor,
     TileLayout,
     pack_codes,
     pack_matrix,
@@ -17,6 +20,7 @@ from colibri_engine.quant.tiles import (
     unpack_matrix,
 )
 
+LEVELS = bytes(range(255, 239, -1))
 SHAPES = [(1, 16), (15, 63), (16, 64), (17, 65), (33, 16), (48, 96), (70, 200), (130, 3)]
 
 
@@ -48,7 +52,13 @@ def random_tensor(
 
 def native(tensor: IntTensor) -> Matrix:
     return Matrix.from_codes(
-        tensor.codes, tensor.scales, tensor.zero, tensor.mins, bits=tensor.bits, group=tensor.group
+        tensor.codes,
+        tensor.scales,
+        tensor.zero,
+        tensor.mins,
+        bits=tensor.bits,
+        group=tensor.group,
+        levels=tensor.levels,
     )
 
 
@@ -71,7 +81,12 @@ def test_bytes_are_those_of_the_native_packer_and_come_back(
     np.testing.assert_array_equal(packed, native(tensor).packed())
 
     taken = Matrix.from_packed(
-        packed, shape, tensor.zero, bits=bits, group=group, half_scales=dtype is np.float16
+        packed,
+        shape,
+        tensor.zero,
+        bits=bits,
+        group=group,
+        scale_bytes=2 if dtype is np.float16 else 4,
     )
     np.testing.assert_array_equal(taken.packed(), packed)
     np.testing.assert_array_equal(taken.unpack(), native(tensor).unpack())
@@ -82,6 +97,50 @@ def test_bytes_are_those_of_the_native_packer_and_come_back(
     assert (back.zero, back.bits, back.group) == (tensor.zero, bits, group)
     if tensor.mins is not None:
         np.testing.assert_array_equal(back.mins, tensor.mins)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("scale_type", [np.uint8, np.float16, np.float32])
+def test_levels_go_with_the_bytes_and_come_back(
+    shape: tuple[int, int], scale_type: type[np.uint8 | np.float16 | np.float32]
+) -> None:
+    plain = random_tensor(shape, group=32)
+    scales = (plain.scales * 100).astype(np.int64).clip(-127, 126).astype(scale_type)
+    if scale_type is np.uint8:
+        scales = np.random.default_rng(1).integers(0, 240, plain.scales.shape).astype(np.uint8)
+    tensor = replace(plain, scales=scales, levels=LEVELS, zero=250)
+    layout = TileLayout.of(tensor)
+    packed = pack_matrix(tensor)
+    assert packed.size == layout.nbytes
+    np.testing.assert_array_equal(packed, native(tensor).packed())
+    taken = Matrix.from_packed(
+        packed,
+        shape,
+        250,
+        bits=4,
+        group=32,
+        scale_bytes=layout.scale_bytes,
+        levels=LEVELS,
+    )
+    np.testing.assert_array_equal(taken.unpack(), tensor.unpack())
+    assert taken.has_finite_scales()
+    back = unpack_matrix(packed, layout)
+    np.testing.assert_array_equal(back.codes, tensor.codes)
+    np.testing.assert_array_equal(back.scales, tensor.scales)
+    assert (back.levels, back.zero) == (LEVELS, 250)
+
+
+def test_a_scale_of_one_byte_that_is_no_number_is_noticed() -> None:
+    tensor = replace(
+        random_tensor((16, 64), group=32), scales=np.full((16, 2), 254, np.uint8), levels=LEVELS
+    )
+    packed = pack_matrix(tensor)
+    layout = TileLayout.of(tensor)
+    assert PackedTensor(packed, layout).has_finite_scales()
+    packed[layout.codes_nbytes + 5] = 255
+    assert not PackedTensor(packed, layout).has_finite_scales()
+    bad = Matrix.from_packed(packed, (16, 64), 8, bits=4, group=32, scale_bytes=1, levels=LEVELS)
+    assert not bad.has_finite_scales()
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -116,7 +175,14 @@ def test_a_large_matrix_comes_in_chunks_of_bounded_size() -> None:
         ({"group": 0}, "multiple of 16"),
         ({"zero": 16}, "zero must be a code"),
         ({"zero": None}, "do not fit the shape"),
-        ({"half_scales": True}, "do not fit the shape"),
+        ({"scale_bytes": 2}, "do not fit the shape"),
+        ({"scale_bytes": 3}, "1, 2 or 4 bytes"),
+        ({"scale_bytes": 1}, "need levels and no mins"),
+        ({"scale_bytes": 1, "levels": LEVELS, "zero": None}, "need levels and no mins"),
+        ({"scale_bytes": 1, "levels": LEVELS}, "do not fit the shape"),
+        ({"levels": LEVELS[:15]}, "must be 16 bytes"),
+        ({"levels": LEVELS, "bits": 8}, "only codes of 4 bits"),
+        ({"levels": LEVELS, "zero": 256}, "zero must be a code"),
     ],
 )
 def test_packed_bytes_that_do_not_fit_are_refused(changes: dict[str, object], problem: str) -> None:
@@ -127,7 +193,7 @@ def test_packed_bytes_that_do_not_fit_are_refused(changes: dict[str, object], pr
         "zero": 8,
         "bits": 4,
         "group": 64,
-        "half_scales": False,
+        "scale_bytes": 4,
     }
     with pytest.raises(ValueError, match=problem):
         Matrix.from_packed(**(arguments | changes))  # type: ignore[arg-type]

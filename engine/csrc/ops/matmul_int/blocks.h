@@ -17,6 +17,16 @@ namespace coli {
 static constexpr int64_t kCodesAhead = 8192;
 static constexpr int64_t kScalesAhead = 1024;
 
+// What a code is: the number itself, in 4 or 8 bits, or 4 bits that number a level.
+enum class Code { kNibble, kByte, kLevel };
+
+static constexpr int code_bits(Code code) { return code == Code::kByte ? 8 : 4; }
+
+static inline Code code_of(const IntMatrix& w) {
+  if (w.bits == 8) return Code::kByte;
+  return w.has_levels != 0 ? Code::kLevel : Code::kNibble;
+}
+
 struct Product {
   const IntMatrix& w;
   const QuantRows& a;
@@ -99,12 +109,12 @@ COLI_INLINE int32_t sum_values(const int32_t* sums, int64_t begin, int64_t size)
 
 // Fetches ahead the codes of 8 inputs: at a fixed distance in a linear stream, else the same
 // inputs of the tiles that follow the block.
-template <int kBits, int kRows, int kTiles>
+template <Code kCode, int kRows, int kTiles>
 COLI_INLINE void fetch_codes(const Block<kRows>& block, const uint8_t* codes) {
   const uint8_t* ahead = codes + (kTiles == 1 ? kCodesAhead : kTiles * block.code_stride);
   if (ahead >= block.codes_end) return;
   __builtin_prefetch(ahead);
-  if (kBits == 8) __builtin_prefetch(ahead + 64);
+  if (kCode == Code::kByte) __builtin_prefetch(ahead + 64);
 }
 
 // Scales are far fewer bytes than codes, too few for the hardware to see their stream in time.

@@ -13,6 +13,9 @@ namespace coli {
 static constexpr float kDefaultLimit = 32512.0F;
 static constexpr float kFastLimit = 127.0F;
 
+// Bits of 2^(s - 128) for the two scale bytes s that give no normal number: this shifted by s.
+static constexpr uint32_t kLeastPowerBits = 0x00200000U;
+
 static constexpr uint32_t kInfinityBits = 0x7F800000U;
 static constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFU;
 
@@ -37,7 +40,10 @@ static inline int64_t tile_code_bytes(const IntMatrix& w) {
 // Values in one tile of the scales (or mins).
 static inline int64_t tile_scales(const IntMatrix& w) { return w.num_groups * kTile; }
 
-static inline int64_t scale_bytes(const IntMatrix& w) { return w.scale_f16 != 0 ? 2 : 4; }
+static inline int64_t scale_bytes(const IntMatrix& w) {
+  if (w.scale_e8m0 != 0) return 1;
+  return w.scale_f16 != 0 ? 2 : 4;
+}
 
 static inline const uint8_t* tile_codes(const IntMatrix& w, int64_t tile) {
   return w.codes + tile * tile_code_bytes(w);

@@ -221,6 +221,7 @@ void quantize_row_amx(const float* x, int64_t num_inputs, int64_t padded_inputs,
 
 void matmul_int_amx(const IntMatrix& w, const QuantRows& a, const MatmulRange& range) {
   if (is_empty(range)) return;
+  if (w.has_levels != 0) return matmul_int_avx512(w, a, range);
   const Product p = describe_product(w, a, range);
   const bool is_fast = a.numerics == Numerics::kFast;
   if (w.bits == 4) {

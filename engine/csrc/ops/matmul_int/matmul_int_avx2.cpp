@@ -20,13 +20,24 @@ COLI_INLINE __m256i broadcast_pair(const uint8_t* row, int64_t pair) {
   return _mm256_set1_epi32(word);
 }
 
-// Code pairs of the 8 inputs at `k` for 8 output rows: inputs (0, 2), (1, 3), (4, 6), (5, 7).
-template <int kBits>
-COLI_INLINE void widen_codes(const uint8_t* codes, int64_t k, __m256i* pairs) {
-  if (kBits == 8) {
+// Code pairs of the 8 inputs at `k` for 8 output rows: inputs (0, 2), (1, 3), (4, 6), (5, 7). Of
+// levels where codes number them.
+template <Code kCode>
+COLI_INLINE void widen_codes(const uint8_t* codes, int64_t k, __m256i levels, __m256i* pairs) {
+  if (kCode == Code::kByte) {
     const __m256i mask = _mm256_set1_epi16(255);
     for (int block = 0; block < 2; ++block) {
       const __m256i bytes = load_words(codes + k * 16 + block * 64);
+      pairs[2 * block] = _mm256_and_si256(bytes, mask);
+      pairs[2 * block + 1] = _mm256_srli_epi16(bytes, 8);
+    }
+  } else if (kCode == Code::kLevel) {
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i mask = _mm256_set1_epi16(255);
+    const __m256i both = load_words(codes + k * 8);
+    for (int block = 0; block < 2; ++block) {
+      const __m256i shifted = block == 0 ? both : _mm256_srli_epi16(both, 4);
+      const __m256i bytes = _mm256_shuffle_epi8(levels, _mm256_and_si256(shifted, nibble));
       pairs[2 * block] = _mm256_and_si256(bytes, mask);
       pairs[2 * block + 1] = _mm256_srli_epi16(bytes, 8);
     }
@@ -41,14 +52,15 @@ COLI_INLINE void widen_codes(const uint8_t* codes, int64_t k, __m256i* pairs) {
 }
 
 // Exact sums over one kernel group, on top of the start values in `sums`.
-template <int kBits, int kRows, int kHalves>
+template <Code kCode, int kRows, int kHalves>
 COLI_INLINE void sum_group(const Product& p, const Block<kRows>& block, int64_t begin,
                            __m256i (&sums)[kHalves][kRows]) {
+  const __m256i levels = load_levels<kCode>(p.w);
   for (int64_t k = begin; k < begin + p.size; k += 8) {
-    fetch_codes<kBits, kRows, 1>(block, block.codes + k * 2 * kBits);
+    fetch_codes<kCode, kRows, 1>(block, block.codes + k * 2 * code_bits(kCode));
     for (int half = 0; half < kHalves; ++half) {
       __m256i pairs[4];
-      widen_codes<kBits>(block.codes + half * 32, k, pairs);
+      widen_codes<kCode>(block.codes + half * 32, k, levels, pairs);
       for (int pair = 0; pair < 4; ++pair) {
         for (int r = 0; r < kRows; ++r) {
           const __m256i values = broadcast_pair(block.rows[r], k / 2 + pair);
@@ -63,24 +75,23 @@ COLI_INLINE void sum_group(const Product& p, const Block<kRows>& block, int64_t 
 }
 
 // Adds one kernel group's sums to the results: scale product, then fused multiply-add.
-template <int kRows, int kHalves>
+template <Code kCode, int kRows, int kHalves>
 COLI_INLINE void add_group(const Product& p, const Block<kRows>& block, const Group& group,
                            const int32_t (&row_sums)[kRows], __m256i (&sums)[kHalves][kRows],
                            __m256 (&acc)[kHalves][kRows]) {
   const int64_t index = group.scale_index * kTile;
   const int64_t act_index = group.begin >> p.act_shift;
-  const bool is_half_float = p.w.scale_f16 != 0;
   fetch_scales(p, block, index);
   for (int half = 0; half < kHalves; ++half) {
     const int64_t at = index + half * kHalfTile;
-    const __m256 scales = load_scales(block.scales, at, is_half_float);
+    const __m256 scales = load_group_scales<kCode>(p.w, block.scales, at);
     for (int r = 0; r < kRows; ++r) {
       const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(block.act_scales[r][act_index]));
       const __m256 sum = _mm256_cvtepi32_ps(sums[half][r]);
       acc[half][r] = _mm256_fmadd_ps(sum, scale, acc[half][r]);
     }
     if (block.mins == nullptr) continue;
-    const __m256 mins = load_scales(block.mins, at, is_half_float);
+    const __m256 mins = load_group_scales<kCode>(p.w, block.mins, at);
     for (int r = 0; r < kRows; ++r) {
       const __m256 min = _mm256_mul_ps(mins, _mm256_set1_ps(block.act_scales[r][act_index]));
       const __m256 row_sum = _mm256_cvtepi32_ps(_mm256_set1_epi32(row_sums[r]));
@@ -89,7 +100,7 @@ COLI_INLINE void add_group(const Product& p, const Block<kRows>& block, const Gr
   }
 }
 
-template <int kBits, int kRows, int kHalves>
+template <Code kCode, int kRows, int kHalves>
 COLI_INLINE void multiply_halves(const Product& p, Block<kRows> block, int64_t first_output,
                                  int64_t row) {
   // The zero point leaves the inner loop: sum (c - z) v = sum c v - z sum v, all exact.
@@ -104,8 +115,8 @@ COLI_INLINE void multiply_halves(const Product& p, Block<kRows> block, int64_t f
       const __m256i start = _mm256_set1_epi32(row_sums[r] * factor);
       for (int half = 0; half < kHalves; ++half) sums[half][r] = start;
     }
-    sum_group<kBits, kRows, kHalves>(p, block, group.begin, sums);
-    add_group<kRows, kHalves>(p, block, group, row_sums, sums, acc);
+    sum_group<kCode, kRows, kHalves>(p, block, group.begin, sums);
+    add_group<kCode, kRows, kHalves>(p, block, group, row_sums, sums, acc);
     step_group(p, group);
   }
   for (int half = 0; half < kHalves; ++half) {
@@ -115,33 +126,33 @@ COLI_INLINE void multiply_halves(const Product& p, Block<kRows> block, int64_t f
   }
 }
 
-template <int kBits, int kRows>
+template <Code kCode, int kRows>
 void multiply_block(const Product& p, int64_t tile, int64_t row, bool is_first) {
   Block<kRows> block = locate_block<kRows>(p, tile, row, is_first);
   if (kRows <= 2) {
-    multiply_halves<kBits, kRows, 2>(p, block, tile * kTile, row);
+    multiply_halves<kCode, kRows, 2>(p, block, tile * kTile, row);
     return;
   }
-  multiply_halves<kBits, kRows, 1>(p, block, tile * kTile, row);
+  multiply_halves<kCode, kRows, 1>(p, block, tile * kTile, row);
   block.codes += 32;
   block.scales += kHalfTile * scale_bytes(p.w);
   if (block.mins != nullptr) block.mins += kHalfTile * scale_bytes(p.w);
   block.codes_end = nullptr;
   block.scales_end = nullptr;
-  multiply_halves<kBits, kRows, 1>(p, block, tile * kTile + kHalfTile, row);
+  multiply_halves<kCode, kRows, 1>(p, block, tile * kTile + kHalfTile, row);
 }
 
-template <int kBits>
+template <Code kCode>
 void multiply_rows(const Product& p, int64_t tile, int64_t row_begin, int64_t row_end) {
   int64_t row = row_begin;
-  for (; row + 4 <= row_end; row += 4) multiply_block<kBits, 4>(p, tile, row, row == row_begin);
+  for (; row + 4 <= row_end; row += 4) multiply_block<kCode, 4>(p, tile, row, row == row_begin);
   const bool is_first = row == row_begin;
-  if (row_end - row == 3) multiply_block<kBits, 3>(p, tile, row, is_first);
-  if (row_end - row == 2) multiply_block<kBits, 2>(p, tile, row, is_first);
-  if (row_end - row == 1) multiply_block<kBits, 1>(p, tile, row, is_first);
+  if (row_end - row == 3) multiply_block<kCode, 3>(p, tile, row, is_first);
+  if (row_end - row == 2) multiply_block<kCode, 2>(p, tile, row, is_first);
+  if (row_end - row == 1) multiply_block<kCode, 1>(p, tile, row, is_first);
 }
 
-template <int kBits>
+template <Code kCode>
 void multiply_range(const Product& p) {
   const MatmulRange& range = p.range;
   fetch_start(p);
@@ -150,7 +161,7 @@ void multiply_range(const Product& p) {
   for (int64_t row = range.row_begin; row < range.row_end; row += panel) {
     const int64_t row_end = row + panel < range.row_end ? row + panel : range.row_end;
     for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
-      multiply_rows<kBits>(p, tile, row, row_end);
+      multiply_rows<kCode>(p, tile, row, row_end);
     }
   }
 }
@@ -160,7 +171,14 @@ void multiply_range(const Product& p) {
 void matmul_int_avx2(const IntMatrix& w, const QuantRows& a, const MatmulRange& range) {
   if (is_empty(range)) return;
   const Product p = describe_product(w, a, range);
-  w.bits == 4 ? multiply_range<4>(p) : multiply_range<8>(p);
+  switch (code_of(w)) {
+    case Code::kNibble:
+      return multiply_range<Code::kNibble>(p);
+    case Code::kByte:
+      return multiply_range<Code::kByte>(p);
+    case Code::kLevel:
+      return multiply_range<Code::kLevel>(p);
+  }
 }
 
 }  // namespace coli

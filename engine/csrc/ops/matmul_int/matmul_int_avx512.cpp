@@ -13,9 +13,9 @@ namespace {
 
 // Up to this many rows wait for memory: they take one tile at a time, as one linear stream. Codes
 // of 4 bits carry twice the products per byte.
-template <int kBits>
+template <Code kCode>
 constexpr int64_t linear_rows() {
-  return kBits == 8 ? 8 : 3;
+  return kCode == Code::kByte ? 8 : 3;
 }
 
 // Activations kept in the L2 cache while all tiles pass over them.
@@ -29,17 +29,18 @@ COLI_INLINE __m512i broadcast4(const uint8_t* bytes) {
 
 // Exact sums over one kernel group, on top of the start values already in the last plane.
 // kSize is the group's size when it is known to the compiler, else 0.
-template <int kBits, int kPlanes, int kRows, int kTiles, int kSize>
+template <Code kCode, int kPlanes, int kRows, int kTiles, int kSize>
 COLI_INLINE void sum_group(const Product& p, const Block<kRows>& block, int64_t begin,
                            __m512i (&sums)[kPlanes][kTiles][kRows]) {
   const int64_t end = begin + (kSize != 0 ? kSize : p.size);
+  const __m512i levels = load_levels<kCode>(p.w);
 #pragma GCC unroll 8
   for (int64_t k = begin; k < end; k += 8) {
     __m512i codes[kTiles][2];
     for (int t = 0; t < kTiles; ++t) {
       const uint8_t* stream = block.codes + t * block.code_stride;
-      load_codes<kBits>(stream, k, codes[t]);
-      fetch_codes<kBits, kRows, kTiles>(block, stream + k * 2 * kBits);
+      load_codes<kCode>(stream, k, levels, codes[t]);
+      fetch_codes<kCode, kRows, kTiles>(block, stream + k * 2 * code_bits(kCode));
     }
     for (int half = 0; half < 2; ++half) {
       for (int r = 0; r < kRows; ++r) {
@@ -56,16 +57,16 @@ COLI_INLINE void sum_group(const Product& p, const Block<kRows>& block, int64_t 
 }
 
 // Adds one kernel group's sums to the results: scale product, then fused multiply-add.
-template <int kPlanes, int kRows, int kTiles>
+template <Code kCode, int kPlanes, int kRows, int kTiles>
 COLI_INLINE void add_group(const Product& p, const Block<kRows>& block, const Group& group,
                            const int32_t (&row_sums)[kRows],
                            __m512i (&sums)[kPlanes][kTiles][kRows], __m512 (&acc)[kTiles][kRows]) {
   const int64_t index = group.scale_index * kTile;
   const int64_t act_index = group.begin >> p.act_shift;
-  const bool is_half = p.w.scale_f16 != 0;
   if (kTiles == 1) fetch_scales(p, block, index);
   for (int t = 0; t < kTiles; ++t) {
-    const __m512 scales = load_scales(block.scales + t * block.scale_stride, index, is_half);
+    const __m512 scales =
+        load_group_scales<kCode>(p.w, block.scales + t * block.scale_stride, index);
     for (int r = 0; r < kRows; ++r) {
       __m512i sum = sums[kPlanes - 1][t][r];
       if (kPlanes == 2) sum = _mm512_add_epi32(_mm512_slli_epi32(sums[0][t][r], 8), sum);
@@ -75,7 +76,7 @@ COLI_INLINE void add_group(const Product& p, const Block<kRows>& block, const Gr
   }
   if (block.mins == nullptr) return;
   for (int t = 0; t < kTiles; ++t) {
-    const __m512 mins = load_scales(block.mins + t * block.scale_stride, index, is_half);
+    const __m512 mins = load_group_scales<kCode>(p.w, block.mins + t * block.scale_stride, index);
     for (int r = 0; r < kRows; ++r) {
       const __m512 min = _mm512_mul_ps(mins, _mm512_set1_ps(block.act_scales[r][act_index]));
       const __m512 row_sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(row_sums[r]));
@@ -84,7 +85,7 @@ COLI_INLINE void add_group(const Product& p, const Block<kRows>& block, const Gr
   }
 }
 
-template <int kBits, int kPlanes, int kRows, int kTiles, int kSize>
+template <Code kCode, int kPlanes, int kRows, int kTiles, int kSize>
 void multiply_block(const Product& p, int64_t tile, int64_t row, bool is_first) {
   const Block<kRows> block = locate_block<kRows>(p, tile, row, is_first);
   // The zero point leaves the inner loop: sum (c - z) v = sum c v - z sum v, all exact.
@@ -99,8 +100,8 @@ void multiply_block(const Product& p, int64_t tile, int64_t row, bool is_first) 
       const __m512i start = _mm512_set1_epi32(row_sums[r] * factor);
       for (int t = 0; t < kTiles; ++t) sums[kPlanes - 1][t][r] = start;
     }
-    sum_group<kBits, kPlanes, kRows, kTiles, kSize>(p, block, group.begin, sums);
-    add_group<kPlanes, kRows, kTiles>(p, block, group, row_sums, sums, acc);
+    sum_group<kCode, kPlanes, kRows, kTiles, kSize>(p, block, group.begin, sums);
+    add_group<kCode, kPlanes, kRows, kTiles>(p, block, group, row_sums, sums, acc);
     step_group(p, group);
   }
   for (int t = 0; t < kTiles; ++t) {
@@ -110,37 +111,37 @@ void multiply_block(const Product& p, int64_t tile, int64_t row, bool is_first) 
   }
 }
 
-template <int kBits, int kPlanes, int kTiles>
+template <Code kCode, int kPlanes, int kTiles>
 void multiply_rows(const Product& p, int64_t tile, int64_t row_begin, int64_t row_end) {
   int64_t row = row_begin;
   for (; row + 4 <= row_end; row += 4) {
     const bool is_first = row == row_begin;
     // Groups of 32 are the common case, unrolled for 3 % more.
-    p.size == 32 ? multiply_block<kBits, kPlanes, 4, kTiles, 32>(p, tile, row, is_first)
-                 : multiply_block<kBits, kPlanes, 4, kTiles, 0>(p, tile, row, is_first);
+    p.size == 32 ? multiply_block<kCode, kPlanes, 4, kTiles, 32>(p, tile, row, is_first)
+                 : multiply_block<kCode, kPlanes, 4, kTiles, 0>(p, tile, row, is_first);
   }
   const bool is_first = row == row_begin;
-  if (row_end - row == 3) multiply_block<kBits, kPlanes, 3, kTiles, 0>(p, tile, row, is_first);
-  if (row_end - row == 2) multiply_block<kBits, kPlanes, 2, kTiles, 0>(p, tile, row, is_first);
-  if (row_end - row == 1) multiply_block<kBits, kPlanes, 1, kTiles, 0>(p, tile, row, is_first);
+  if (row_end - row == 3) multiply_block<kCode, kPlanes, 3, kTiles, 0>(p, tile, row, is_first);
+  if (row_end - row == 2) multiply_block<kCode, kPlanes, 2, kTiles, 0>(p, tile, row, is_first);
+  if (row_end - row == 1) multiply_block<kCode, kPlanes, 1, kTiles, 0>(p, tile, row, is_first);
 }
 
-template <int kBits, int kPlanes>
+template <Code kCode, int kPlanes>
 void multiply_one_row(const Product& p, int64_t row) {
   for (int64_t tile = p.range.tile_begin; tile < p.range.tile_end; ++tile) {
-    if (p.size == 64) multiply_block<kBits, kPlanes, 1, 1, 64>(p, tile, row, true);
-    if (p.size == 32) multiply_block<kBits, kPlanes, 1, 1, 32>(p, tile, row, true);
-    if (p.size == 16) multiply_block<kBits, kPlanes, 1, 1, 16>(p, tile, row, true);
+    if (p.size == 64) multiply_block<kCode, kPlanes, 1, 1, 64>(p, tile, row, true);
+    if (p.size == 32) multiply_block<kCode, kPlanes, 1, 1, 32>(p, tile, row, true);
+    if (p.size == 16) multiply_block<kCode, kPlanes, 1, 1, 16>(p, tile, row, true);
   }
 }
 
-template <int kBits, int kPlanes>
+template <Code kCode, int kPlanes>
 void multiply_range(const Product& p) {
   const MatmulRange& range = p.range;
   const int64_t num_rows = range.row_end - range.row_begin;
-  if (num_rows <= linear_rows<kBits>()) fetch_start(p);
+  if (num_rows <= linear_rows<kCode>()) fetch_start(p);
   if (num_rows == 1) {
-    multiply_one_row<kBits, kPlanes>(p, range.row_begin);
+    multiply_one_row<kCode, kPlanes>(p, range.row_begin);
     return;
   }
   int64_t panel = kPanelBytes / (kPlanes * p.a.padded_inputs) / 4 * 4;
@@ -148,10 +149,10 @@ void multiply_range(const Product& p) {
   for (int64_t row = range.row_begin; row < range.row_end; row += panel) {
     const int64_t row_end = row + panel < range.row_end ? row + panel : range.row_end;
     int64_t tile = range.tile_begin;
-    for (; num_rows > linear_rows<kBits>() && tile + 2 <= range.tile_end; tile += 2) {
-      multiply_rows<kBits, kPlanes, 2>(p, tile, row, row_end);
+    for (; num_rows > linear_rows<kCode>() && tile + 2 <= range.tile_end; tile += 2) {
+      multiply_rows<kCode, kPlanes, 2>(p, tile, row, row_end);
     }
-    for (; tile < range.tile_end; ++tile) multiply_rows<kBits, kPlanes, 1>(p, tile, row, row_end);
+    for (; tile < range.tile_end; ++tile) multiply_rows<kCode, kPlanes, 1>(p, tile, row, row_end);
   }
 }
 
@@ -161,10 +162,13 @@ void matmul_int_avx512(const IntMatrix& w, const QuantRows& a, const MatmulRange
   if (is_empty(range)) return;
   const Product p = describe_product(w, a, range);
   const bool is_fast = a.numerics == Numerics::kFast;
-  if (w.bits == 4) {
-    is_fast ? multiply_range<4, 1>(p) : multiply_range<4, 2>(p);
-  } else {
-    is_fast ? multiply_range<8, 1>(p) : multiply_range<8, 2>(p);
+  switch (code_of(w)) {
+    case Code::kNibble:
+      return is_fast ? multiply_range<Code::kNibble, 1>(p) : multiply_range<Code::kNibble, 2>(p);
+    case Code::kByte:
+      return is_fast ? multiply_range<Code::kByte, 1>(p) : multiply_range<Code::kByte, 2>(p);
+    case Code::kLevel:
+      return is_fast ? multiply_range<Code::kLevel, 1>(p) : multiply_range<Code::kLevel, 2>(p);
   }
 }
 

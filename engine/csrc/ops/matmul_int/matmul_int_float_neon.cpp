@@ -13,6 +13,7 @@ struct GroupParams {
   float32x4_t scales;
   float32x4_t mins;
   int32x4_t zero;
+  uint8x16_t levels;
   bool has_mins;
 };
 
@@ -28,15 +29,16 @@ struct Quarter {
   int64_t offset;  // 0, 4, 8 or 12
 };
 
+template <Code kCode>
 COLI_INLINE GroupParams load_group(const IntMatrix& w, const Quarter& quarter, int64_t group) {
-  const bool is_half_float = w.scale_f16 != 0;
   const int64_t index = group * kTile + quarter.offset;
   GroupParams params = {};
-  params.scales = load_scales(tile_stream(w, w.scales, quarter.tile), index, is_half_float);
+  params.scales = load_group_scales<kCode>(w, tile_stream(w, w.scales, quarter.tile), index);
   params.has_mins = w.mins != nullptr;
   params.zero = vdupq_n_s32(w.zero);
+  params.levels = load_levels<kCode>(w);
   if (params.has_mins) {
-    params.mins = load_scales(tile_stream(w, w.mins, quarter.tile), index, is_half_float);
+    params.mins = load_group_scales<kCode>(w, tile_stream(w, w.mins, quarter.tile), index);
   }
   return params;
 }
@@ -46,43 +48,47 @@ COLI_INLINE float32x4_t decode_weights(int32x4_t codes, const GroupParams& param
   return vmulq_f32(params.scales, vcvtq_f32_s32(vsubq_s32(codes, params.zero)));
 }
 
-// The 4 codes of input `i` of the 8 inputs at `k`.
-template <int kBits>
-COLI_INLINE int32x4_t load_input(const uint8_t* codes, int64_t k, int i) {
-  const uint8_t* at = codes + k * 2 * kBits + (kBits == 8 ? i / 4 * 64 : 0);
-  const int shift = i % 4 * 8 + (kBits == 4 ? i / 4 * 4 : 0);
+// The 4 codes, or levels, of input `i` of the 8 inputs at `k`.
+template <Code kCode>
+COLI_INLINE int32x4_t load_input(const uint8_t* codes, int64_t k, int i, uint8x16_t levels) {
+  const uint8_t* at = codes + k * 2 * code_bits(kCode) + (kCode == Code::kByte ? i / 4 * 64 : 0);
+  const int shift = i % 4 * 8 + (kCode != Code::kByte ? i / 4 * 4 : 0);
   const uint32x4_t words = vreinterpretq_u32_u8(vld1q_u8(at));
   const uint32x4_t shifted = vshlq_u32(words, vdupq_n_s32(-shift));
-  return vreinterpretq_s32_u32(vandq_u32(shifted, vdupq_n_u32(kBits == 8 ? 255 : 15)));
+  const uint32x4_t number = vandq_u32(shifted, vdupq_n_u32(kCode == Code::kByte ? 255 : 15));
+  if (kCode != Code::kLevel) return vreinterpretq_s32_u32(number);
+  // An index beyond the table gives zero: the upper bytes of each lane.
+  const uint8x16_t lookup = vreinterpretq_u8_u32(vorrq_u32(number, vdupq_n_u32(0xFFFFFF00U)));
+  return vreinterpretq_s32_u8(vqtbl1q_u8(levels, lookup));
 }
 
-template <int kBits, int kRows>
+template <Code kCode, int kRows>
 COLI_INLINE void add_input(const uint8_t* codes, int64_t k, int i, const GroupParams& params,
                            Rows<kRows>& rows) {
-  const float32x4_t weights = decode_weights(load_input<kBits>(codes, k, i), params);
+  const float32x4_t weights = decode_weights(load_input<kCode>(codes, k, i, params.levels), params);
   for (int r = 0; r < kRows; ++r) {
     float32x4_t& acc = rows.acc[r][i % 4];
     acc = vfmaq_n_f32(acc, weights, rows.x[r][k + i]);
   }
 }
 
-template <int kBits, int kRows>
+template <Code kCode, int kRows>
 void multiply_quarter(const IntMatrix& w, const FloatRows& a, const MatmulRange& range,
                       const Quarter& quarter, int64_t row) {
   Rows<kRows> rows = {};
   for (int r = 0; r < kRows; ++r) rows.x[r] = a.x + source_row(range, row + r) * a.ldx;
   const uint8_t* codes = tile_codes(w, quarter.tile) + quarter.offset * 4;
   for (int64_t begin = 0; begin < w.num_inputs; begin += w.group) {
-    const GroupParams params = load_group(w, quarter, begin / w.group);
+    const GroupParams params = load_group<kCode>(w, quarter, begin / w.group);
     const int64_t end = begin + w.group < w.num_inputs ? begin + w.group : w.num_inputs;
     int64_t k = begin;
     for (; k + 8 <= end; k += 8) {
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) add_input<kBits, kRows>(codes, k, i, params, rows);
+      for (int i = 0; i < 8; ++i) add_input<kCode, kRows>(codes, k, i, params, rows);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < 7; ++i) {
-      if (k + i < end) add_input<kBits, kRows>(codes, k, i, params, rows);
+      if (k + i < end) add_input<kCode, kRows>(codes, k, i, params, rows);
     }
   }
   for (int r = 0; r < kRows; ++r) {
@@ -93,16 +99,16 @@ void multiply_quarter(const IntMatrix& w, const FloatRows& a, const MatmulRange&
   }
 }
 
-template <int kBits>
+template <Code kCode>
 void multiply_range(const IntMatrix& w, const FloatRows& a, const MatmulRange& range) {
   for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
     for (int64_t offset = 0; offset < kTile; offset += kQuarterTile) {
       const Quarter quarter = {tile, offset};
       int64_t row = range.row_begin;
       for (; row + 4 <= range.row_end; row += 4) {
-        multiply_quarter<kBits, 4>(w, a, range, quarter, row);
+        multiply_quarter<kCode, 4>(w, a, range, quarter, row);
       }
-      for (; row < range.row_end; ++row) multiply_quarter<kBits, 1>(w, a, range, quarter, row);
+      for (; row < range.row_end; ++row) multiply_quarter<kCode, 1>(w, a, range, quarter, row);
     }
   }
 }
@@ -110,7 +116,14 @@ void multiply_range(const IntMatrix& w, const FloatRows& a, const MatmulRange& r
 }  // namespace
 
 void matmul_int_float_neon(const IntMatrix& w, const FloatRows& a, const MatmulRange& range) {
-  w.bits == 4 ? multiply_range<4>(w, a, range) : multiply_range<8>(w, a, range);
+  switch (code_of(w)) {
+    case Code::kNibble:
+      return multiply_range<Code::kNibble>(w, a, range);
+    case Code::kByte:
+      return multiply_range<Code::kByte>(w, a, range);
+    case Code::kLevel:
+      return multiply_range<Code::kLevel>(w, a, range);
+  }
 }
 
 }  // namespace coli

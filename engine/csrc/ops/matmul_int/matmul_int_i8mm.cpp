@@ -20,11 +20,12 @@ COLI_INLINE int8x16_t load_row_pair(const uint8_t* first, const uint8_t* second)
   return vreinterpretq_s8_u8(vcombine_u8(vld1_u8(first), vld1_u8(second)));
 }
 
-template <int kBits>
-COLI_INLINE void load_code_pairs(const uint8_t* codes, int64_t k, uint8x16_t* pairs) {
+template <Code kCode>
+COLI_INLINE void load_code_pairs(const uint8_t* codes, int64_t k, uint8x16_t levels,
+                                 uint8x16_t* pairs) {
   for (int q = 0; q < kQuarters; ++q) {
     uint8x16_t blocks[2];
-    load_codes<kBits>(codes + q * 16, k, blocks);
+    load_codes<kCode>(codes + q * 16, k, levels, blocks);
     const uint32x4_t first = vreinterpretq_u32_u8(blocks[0]);
     const uint32x4_t second = vreinterpretq_u32_u8(blocks[1]);
     pairs[2 * q] = vreinterpretq_u8_u32(vzip1q_u32(first, second));
@@ -33,13 +34,14 @@ COLI_INLINE void load_code_pairs(const uint8_t* codes, int64_t k, uint8x16_t* pa
 }
 
 // Exact sums over one kernel group: lanes are (output, row) = (0, 0), (0, 1), (1, 0), (1, 1).
-template <int kBits, int kPlanes, int kPairs>
+template <Code kCode, int kPlanes, int kPairs>
 COLI_INLINE void sum_group(const Product& p, const Block<2 * kPairs>& block, int64_t begin,
                            int32x4_t (&sums)[kPlanes][kPairs][kCodePairs]) {
+  const uint8x16_t levels = load_levels<kCode>(p.w);
   for (int64_t k = begin; k < begin + p.size; k += 8) {
-    fetch_codes<kBits, 2 * kPairs, 1>(block, block.codes + k * 2 * kBits);
+    fetch_codes<kCode, 2 * kPairs, 1>(block, block.codes + k * 2 * code_bits(kCode));
     uint8x16_t codes[kCodePairs];
-    load_code_pairs<kBits>(block.codes, k, codes);
+    load_code_pairs<kCode>(block.codes, k, levels, codes);
     for (int pair = 0; pair < kPairs; ++pair) {
       for (int plane = 0; plane < kPlanes; ++plane) {
         const int64_t at = plane * p.a.padded_inputs + k;
@@ -66,18 +68,17 @@ COLI_INLINE void add_quarter(const int32x4_t* const (&planes)[kPlanes], float32x
   acc[1] = add_sums(acc[1], vuzp2q_s32(joined[0], joined[1]), scales, act_scales[1]);
 }
 
-template <int kPlanes, int kPairs>
+template <Code kCode, int kPlanes, int kPairs>
 COLI_INLINE void add_group(const Product& p, const Block<2 * kPairs>& block, const Group& group,
                            const int32_t (&row_sums)[2 * kPairs],
                            const int32x4_t (&sums)[kPlanes][kPairs][kCodePairs],
                            float32x4_t (&acc)[kQuarters][2 * kPairs]) {
   const int64_t index = group.scale_index * kTile;
   const int64_t act_index = group.begin >> p.act_shift;
-  const bool is_half_float = p.w.scale_f16 != 0;
   fetch_scales(p, block, index);
   for (int q = 0; q < kQuarters; ++q) {
     const int64_t at = index + q * kQuarterTile;
-    const float32x4_t scales = load_scales(block.scales, at, is_half_float);
+    const float32x4_t scales = load_group_scales<kCode>(p.w, block.scales, at);
     for (int pair = 0; pair < kPairs; ++pair) {
       const int32x4_t* planes[kPlanes];
       for (int plane = 0; plane < kPlanes; ++plane) planes[plane] = &sums[plane][pair][2 * q];
@@ -86,7 +87,7 @@ COLI_INLINE void add_group(const Product& p, const Block<2 * kPairs>& block, con
       add_quarter<kPlanes>(planes, scales, act_scales, &acc[q][2 * pair]);
     }
     if (block.mins == nullptr) continue;
-    const float32x4_t mins = load_scales(block.mins, at, is_half_float);
+    const float32x4_t mins = load_group_scales<kCode>(p.w, block.mins, at);
     for (int r = 0; r < 2 * kPairs; ++r) {
       const int32x4_t row_sum = vdupq_n_s32(row_sums[r]);
       acc[q][r] = add_sums(acc[q][r], row_sum, mins, block.act_scales[r][act_index]);
@@ -94,7 +95,7 @@ COLI_INLINE void add_group(const Product& p, const Block<2 * kPairs>& block, con
   }
 }
 
-template <int kBits, int kPlanes, int kPairs>
+template <Code kCode, int kPlanes, int kPairs>
 COLI_INLINE void multiply_half(const Product& p, const Block<2 * kPairs>& block, int64_t output,
                                int64_t row) {
   // The zero point leaves the inner loop: sum (c - z) v = sum c v - z sum v, all exact.
@@ -113,8 +114,8 @@ COLI_INLINE void multiply_half(const Product& p, const Block<2 * kPairs>& block,
         sums[kPlanes - 1][pair][c] = vcombine_s32(starts, starts);
       }
     }
-    sum_group<kBits, kPlanes, kPairs>(p, block, group.begin, sums);
-    add_group<kPlanes, kPairs>(p, block, group, row_sums, sums, acc);
+    sum_group<kCode, kPlanes, kPairs>(p, block, group.begin, sums);
+    add_group<kCode, kPlanes, kPairs>(p, block, group, row_sums, sums, acc);
     step_group(p, group);
   }
   for (int q = 0; q < kQuarters; ++q) {
@@ -124,20 +125,20 @@ COLI_INLINE void multiply_half(const Product& p, const Block<2 * kPairs>& block,
   }
 }
 
-template <int kBits, int kPlanes, int kPairs>
+template <Code kCode, int kPlanes, int kPairs>
 void multiply_block(const Product& p, int64_t tile, int64_t row, bool is_first) {
   constexpr int64_t kHalfTile = kQuarters * kQuarterTile;
   Block<2 * kPairs> block = locate_block<2 * kPairs>(p, tile, row, is_first);
-  multiply_half<kBits, kPlanes, kPairs>(p, block, tile * kTile, row);
+  multiply_half<kCode, kPlanes, kPairs>(p, block, tile * kTile, row);
   block.codes += kHalfTile * 4;
   block.scales += kHalfTile * scale_bytes(p.w);
   if (block.mins != nullptr) block.mins += kHalfTile * scale_bytes(p.w);
   block.codes_end = nullptr;
   block.scales_end = nullptr;
-  multiply_half<kBits, kPlanes, kPairs>(p, block, tile * kTile + kHalfTile, row);
+  multiply_half<kCode, kPlanes, kPairs>(p, block, tile * kTile + kHalfTile, row);
 }
 
-template <int kBits, int kPlanes>
+template <Code kCode, int kPlanes>
 void multiply_range(const Product& p) {
   const MatmulRange& range = p.range;
   fetch_start(p);
@@ -148,10 +149,21 @@ void multiply_range(const Product& p) {
     for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
       int64_t row = begin;
       for (; row + 4 <= end; row += 4) {
-        multiply_block<kBits, kPlanes, 2>(p, tile, row, row == begin);
+        multiply_block<kCode, kPlanes, 2>(p, tile, row, row == begin);
       }
-      if (row + 2 <= end) multiply_block<kBits, kPlanes, 1>(p, tile, row, row == begin);
+      if (row + 2 <= end) multiply_block<kCode, kPlanes, 1>(p, tile, row, row == begin);
     }
+  }
+}
+
+void multiply_pairs(const Product& p, bool is_fast) {
+  switch (code_of(p.w)) {
+    case Code::kNibble:
+      return is_fast ? multiply_range<Code::kNibble, 1>(p) : multiply_range<Code::kNibble, 2>(p);
+    case Code::kByte:
+      return is_fast ? multiply_range<Code::kByte, 1>(p) : multiply_range<Code::kByte, 2>(p);
+    case Code::kLevel:
+      return is_fast ? multiply_range<Code::kLevel, 1>(p) : multiply_range<Code::kLevel, 2>(p);
   }
 }
 
@@ -167,13 +179,7 @@ void matmul_int_i8mm(const IntMatrix& w, const QuantRows& a, const MatmulRange& 
   const Product p = describe_product(w, a, range);
   const bool is_fast = a.numerics == Numerics::kFast;
   const int64_t paired_end = range.row_end - (range.row_end - range.row_begin) % 2;
-  if (paired_end > range.row_begin) {
-    if (w.bits == 4) {
-      is_fast ? multiply_range<4, 1>(p) : multiply_range<4, 2>(p);
-    } else {
-      is_fast ? multiply_range<8, 1>(p) : multiply_range<8, 2>(p);
-    }
-  }
+  if (paired_end > range.row_begin) multiply_pairs(p, is_fast);
   if (paired_end == range.row_end) return;
   MatmulRange last = range;
   last.row_begin = paired_end;

@@ -30,6 +30,13 @@ float half_to_float(uint16_t half) {
 }
 
 float load_scale(const IntMatrix& w, const uint8_t* stream, int64_t index) {
+  if (w.scale_e8m0 != 0) {
+    const uint32_t byte = stream[index];
+    const uint32_t bits = byte > 1 ? (byte - 1) << 23 : kLeastPowerBits << byte;
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
   if (w.scale_f16 == 0) {
     float value = 0;
     std::memcpy(&value, stream + index * 4, sizeof value);
@@ -45,7 +52,8 @@ int32_t load_code(const IntMatrix& w, const uint8_t* codes, int64_t input, int64
   const int64_t byte = lane * 4 + input % 4;
   if (w.bits == 8) return codes[block * 64 + byte];
   const int32_t pair = codes[(block / 2) * 64 + byte];
-  return block % 2 == 0 ? pair & 15 : pair >> 4;
+  const int32_t nibble = block % 2 == 0 ? pair & 15 : pair >> 4;
+  return w.has_levels != 0 ? w.levels[nibble] : nibble;
 }
 
 void store_outputs(const IntMatrix& w, const MatmulRange& range, int64_t tile, int64_t row,

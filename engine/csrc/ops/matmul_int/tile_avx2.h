@@ -18,6 +18,31 @@ COLI_INLINE __m256 load_scales(const uint8_t* stream, int64_t index, bool is_hal
   return _mm256_loadu_ps(reinterpret_cast<const float*>(stream + index * 4));
 }
 
+// The same of bytes that stand for powers of two.
+COLI_INLINE __m256 load_powers(const uint8_t* stream, int64_t index) {
+  const __m256i bytes =
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(stream + index)));
+  const __m256i one = _mm256_set1_epi32(1);
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(bytes, one), 23);
+  const __m256i least = _mm256_sllv_epi32(_mm256_set1_epi32(kLeastPowerBits), bytes);
+  const __m256i is_normal = _mm256_cmpgt_epi32(bytes, one);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(least, normal, is_normal));
+}
+
+// Eight scales of whatever type a matrix of such codes may have.
+template <Code kCode>
+COLI_INLINE __m256 load_group_scales(const IntMatrix& w, const uint8_t* stream, int64_t index) {
+  if (kCode == Code::kLevel && w.scale_e8m0 != 0) return load_powers(stream, index);
+  return load_scales(stream, index, w.scale_f16 != 0);
+}
+
+// The levels of a matrix in both halves; nothing where its codes are the numbers themselves.
+template <Code kCode>
+COLI_INLINE __m256i load_levels(const IntMatrix& w) {
+  if (kCode != Code::kLevel) return _mm256_setzero_si256();
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.levels)));
+}
+
 COLI_INLINE __m256i load_words(const uint8_t* bytes) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
 }

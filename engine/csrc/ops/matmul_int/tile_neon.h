@@ -21,17 +21,46 @@ COLI_INLINE float32x4_t load_scales(const uint8_t* stream, int64_t index, bool i
   return vreinterpretq_f32_u8(vld1q_u8(stream + index * 4));
 }
 
-// Codes of 4 output rows at inputs k..k+3 and k+4..k+7, one byte each.
-template <int kBits>
-COLI_INLINE void load_codes(const uint8_t* codes, int64_t k, uint8x16_t* pair) {
-  if (kBits == 8) {
+// The same of bytes that stand for powers of two.
+COLI_INLINE float32x4_t load_powers(const uint8_t* stream, int64_t index) {
+  uint32_t word = 0;
+  __builtin_memcpy(&word, stream + index, sizeof word);
+  const uint8x8_t packed = vreinterpret_u8_u32(vdup_n_u32(word));
+  const uint32x4_t bytes = vmovl_u16(vget_low_u16(vmovl_u8(packed)));
+  const uint32x4_t one = vdupq_n_u32(1);
+  const uint32x4_t normal = vshlq_n_u32(vsubq_u32(bytes, one), 23);
+  const uint32x4_t least = vshlq_u32(vdupq_n_u32(kLeastPowerBits), vreinterpretq_s32_u32(bytes));
+  return vreinterpretq_f32_u32(vbslq_u32(vcgtq_u32(bytes, one), normal, least));
+}
+
+// Four scales of whatever type a matrix of such codes may have.
+template <Code kCode>
+COLI_INLINE float32x4_t load_group_scales(const IntMatrix& w, const uint8_t* stream,
+                                          int64_t index) {
+  if (kCode == Code::kLevel && w.scale_e8m0 != 0) return load_powers(stream, index);
+  return load_scales(stream, index, w.scale_f16 != 0);
+}
+
+// The levels of a matrix; nothing where its codes are the numbers themselves.
+template <Code kCode>
+COLI_INLINE uint8x16_t load_levels(const IntMatrix& w) {
+  return kCode == Code::kLevel ? vld1q_u8(w.levels) : vdupq_n_u8(0);
+}
+
+// Inputs k..k+3 and k+4..k+7 of 4 output rows, one byte each: codes, or the levels they number.
+template <Code kCode>
+COLI_INLINE void load_codes(const uint8_t* codes, int64_t k, uint8x16_t levels, uint8x16_t* pair) {
+  if (kCode == Code::kByte) {
     pair[0] = vld1q_u8(codes + k * 16);
     pair[1] = vld1q_u8(codes + k * 16 + 64);
-  } else {
-    const uint8x16_t both = vld1q_u8(codes + k * 8);
-    pair[0] = vandq_u8(both, vdupq_n_u8(15));
-    pair[1] = vshrq_n_u8(both, 4);
+    return;
   }
+  const uint8x16_t both = vld1q_u8(codes + k * 8);
+  pair[0] = vandq_u8(both, vdupq_n_u8(15));
+  pair[1] = vshrq_n_u8(both, 4);
+  if (kCode != Code::kLevel) return;
+  pair[0] = vqtbl1q_u8(levels, pair[0]);
+  pair[1] = vqtbl1q_u8(levels, pair[1]);
 }
 
 // One row's integer sums of 4 output rows become floats and join its results.
