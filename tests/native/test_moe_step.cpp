@@ -28,6 +28,7 @@ using coli::Matrix;
 using coli::MoeStep;
 using coli::Numerics;
 using coli::Rows;
+using coli::ScaleType;
 
 // Only what a mixture uses.
 #define COLI_VARIANT(table_isa, int_isa, isa)                  \
@@ -66,7 +67,7 @@ constexpr int64_t kWidth = 48;
 constexpr int64_t kExperts = 6;
 constexpr int64_t kGroup = 64;
 constexpr uint8_t kSomeLevels[16] = {128, 129, 130, 131, 132, 134, 136, 140,
-                                          128, 127, 126, 125, 124, 122, 120, 116};
+                                     128, 127, 126, 125, 124, 122, 120, 116};
 
 // Matrices of 4 bits hold the numbers themselves or, with `levels`, number them.
 std::shared_ptr<Matrix> random_matrix(Random& random, int64_t outputs, int64_t inputs, int bits,

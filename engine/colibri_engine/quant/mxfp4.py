@@ -63,7 +63,7 @@ def _to_codes(raw: Bytes) -> IntTensor:
 
 
 def _in_levels(codes: Bytes, scales: Bytes) -> IntTensor:
-    """Return the matrix: levels are doubled values, scales of one byte half of what 2^(e - 127) is."""
+    """Return the matrix; levels are doubled values, and scales in bytes half of 2^(e - 127)."""
     return IntTensor(
         codes=codes,
         scales=scales,
