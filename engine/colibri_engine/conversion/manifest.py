@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import CheckpointError, ConversionError
 from colibri_engine.loader.durable import write_json
-from colibri_engine.loader.file_samples import sample_files
+from colibri_engine.loader.file_samples import samples_digest
 from colibri_engine.loader.json_file import read_json
 from colibri_engine.loader.shard_writer import PARTIAL_SUFFIX, WrittenShard
 
@@ -173,12 +173,7 @@ def source_contents(files: Sequence[Path]) -> str:
     Raises:
         OSError: one cannot be read.
     """
-    digest = hashlib.sha256()
-    for sample in sample_files(files):
-        digest.update(f"{sample.size}\n".encode())
-        for part in sample.parts:
-            digest.update(part)
-    return digest.hexdigest()
+    return samples_digest(files, lambda sample: str(sample.size))
 
 
 def plan_parameters(options: ConvertOptions) -> dict[str, object]:

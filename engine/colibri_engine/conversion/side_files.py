@@ -38,7 +38,8 @@ def write_side_files(checkpoint: Checkpoint, directory: Path) -> list[str]:
         Names of files that models usually have and this source lacks.
 
     Raises:
-        CheckpointError: a tokenizer that was rebuilt does not mean the same.
+        CheckpointError: a tokenizer that was rebuilt does not mean the same, or the source's
+            tokenizer or chat template is another one now than when it was opened.
     """
     missing: list[str] = []
     if isinstance(checkpoint, HfCheckpoint):
@@ -48,6 +49,7 @@ def write_side_files(checkpoint: Checkpoint, directory: Path) -> list[str]:
                 write_whole(directory / name, read_whole(source, _MAX_BYTES))
             elif name in _EXPECTED:
                 missing.append(name)
+        _check_copies(checkpoint, directory)
     else:
         _write_tokenizer(checkpoint, directory)
         if checkpoint.generation_config:
@@ -69,6 +71,26 @@ def write_index(directory: Path, names: Iterable[str]) -> None:
         finally:
             file.close()
     write_json(directory / INDEX, {"metadata": {"total_size": total}, "weight_map": homes})
+
+
+def _check_copies(checkpoint: HfCheckpoint, directory: Path) -> None:
+    """Refuse copies that lack what the source had when it was opened, perhaps hours ago."""
+    if not (checkpoint.path / _COPIED[0]).exists():
+        raise _changed(checkpoint, "tokenizer")
+    files = TokenizerFiles(directory)
+    found, source = files.source(), checkpoint.tokenizer
+    if found.added_tokens != source.added_tokens or found.vocab_size != source.vocab_size:
+        raise _changed(checkpoint, "tokenizer")
+    if files.chat_template() != checkpoint.chat_template:
+        raise _changed(checkpoint, "chat template")
+
+
+def _changed(checkpoint: HfCheckpoint, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"the {what} of {checkpoint.path} vanished or changed while it was converted",
+        path=checkpoint.path,
+        hint="put it back and run the same command again: the finished files are kept",
+    )
 
 
 def _write_tokenizer(checkpoint: Checkpoint, directory: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.kv_files.layout import Unusable
-from colibri_engine.loader.file_samples import sample_files
+from colibri_engine.loader.file_samples import samples_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,12 +130,7 @@ def weights_digest(files: Sequence[Path]) -> str:
     Raises:
         OSError: One cannot be read.
     """
-    digest = hashlib.sha256()
-    for sample in sample_files(files):
-        digest.update(f"{sample.path.name} {sample.size} {sample.mtime_ns}\n".encode())
-        for part in sample.parts:
-            digest.update(part)
-    return digest.hexdigest()
+    return samples_digest(files, lambda each: f"{each.path.name} {each.size} {each.mtime_ns}")
 
 
 def _digest(data: bytes) -> str:

@@ -5,11 +5,12 @@ Equal sizes do not mean equal weights; two fine-tuned models of one base differ 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 _SAMPLE_BYTES: Final = 4096
@@ -48,6 +49,24 @@ def sample_files(files: Sequence[Path]) -> Iterator[FileSample]:
                 file.seek(offset)
                 parts.append(file.read(_SAMPLE_BYTES))
         yield FileSample(path, stat.st_size, stat.st_mtime_ns, parts)
+
+
+def samples_digest(files: Sequence[Path], label: Callable[[FileSample], str]) -> str:
+    """Return a digest of a look at each file.
+
+    Args:
+        files: Which, in an order that matters.
+        label: What besides the bytes tells a file from another.
+
+    Raises:
+        OSError: One cannot be read.
+    """
+    digest = hashlib.sha256()
+    for sample in sample_files(files):
+        digest.update(f"{label(sample)}\n".encode())
+        for part in sample.parts:
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _offsets(size: int, count: int) -> Iterable[int]:

@@ -42,6 +42,55 @@ def change_a_value(source: Path) -> None:
         path.write_bytes(data)
 
 
+# ---- what is no weight but belongs to the model ------------------------------------------------
+
+
+def write_template(source: Path, where: str) -> Path:
+    """Give a source a chat template and return the file that holds it."""
+    if where == "chat_template.jinja":
+        (source / where).write_text("{{ messages }}")
+        return source / where
+    file = source / "tokenizer_config.json"
+    body = json.loads(file.read_bytes()) if file.exists() else {}
+    file.write_text(json.dumps(body | {"chat_template": "{{ messages }}"}))
+    return file
+
+
+@pytest.mark.parametrize("where", ["chat_template.jinja", "tokenizer_config.json"])
+@pytest.mark.parametrize("fate", ["vanishes", "changes"])
+def test_a_template_that_goes_while_it_is_converted_is_an_error(
+    tmp_path: Path, where: str, fate: str
+) -> None:
+    source = write_source(tmp_path / "source").path
+    file = write_template(source, where)
+    kept = file.read_bytes()
+    checkpoint = open_checkpoint(source)
+    conversion = Conversion(checkpoint, tmp_path / "out", options())
+    if fate == "vanishes":
+        file.unlink()
+    else:
+        file.write_bytes(kept.replace(b"messages", b"message_s"))
+    with pytest.raises(CheckpointError, match=r"the chat template of .* vanished or changed"):
+        conversion.run(Told())
+    checkpoint.close()
+    assert not (tmp_path / "out" / "config.json").exists()  # so that nothing opens it as a model
+    file.write_bytes(kept)
+    convert(source, tmp_path / "out")
+    again = open_checkpoint(tmp_path / "out")
+    assert again.chat_template == "{{ messages }}"
+    again.close()
+
+
+def test_a_tokenizer_that_vanishes_while_it_is_converted_is_an_error(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source").path
+    checkpoint = open_checkpoint(source)
+    conversion = Conversion(checkpoint, tmp_path / "out", options())
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"the tokenizer of .* vanished or changed"):
+        conversion.run(Told())
+    checkpoint.close()
+
+
 # ---- which source it was ------------------------------------------------------------------------
 
 
