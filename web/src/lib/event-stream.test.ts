@@ -49,4 +49,26 @@ describe('readEventStream', () => {
     expect(comments).toEqual(['prefill 3/9']);
     expect(active).toBeGreaterThan(0);
   });
+  it('loses nothing of what comes while it rests', async () => {
+    const bytes = new TextEncoder().encode('data: a\n\n');
+    let reads = 0;
+    const body = new ReadableStream<Uint8Array>(
+      {
+        start(controller) {
+          for (let count = 0; count < 3; count += 1) controller.enqueue(bytes);
+          controller.close();
+        },
+      },
+      { highWaterMark: 3 },
+    );
+    const told: string[] = [];
+    let rests = 0;
+    await readEventStream(body, {
+      onEvent: (_name, data) => told.push(data),
+      onActivity: () => (reads += 1),
+      restMs: () => (rests++ === 0 ? 5 : 0),
+    });
+    expect(told).toEqual(['a', 'a', 'a']);
+    expect([reads, rests]).toEqual([3, 3]);
+  });
 });

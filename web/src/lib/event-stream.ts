@@ -8,6 +8,11 @@ export interface StreamListener {
   onComment?: (text: string) => void;
   /** Any bytes at all arrived. */
   onActivity?: () => void;
+  /**
+   * How many milliseconds to leave what comes next where it is, asked after each read: what arrives
+   * meanwhile is taken in at once. Each read wakes the page, and a fast answer comes in many.
+   */
+  restMs?: () => number;
 }
 
 /** Read a body to its end. Bytes may be cut anywhere, inside a character too. */
@@ -27,6 +32,8 @@ export async function readEventStream(
       if (done) break;
       listener.onActivity?.();
       parser.feed(decoder.decode(value, { stream: true }));
+      const rest = listener.restMs?.() ?? 0;
+      if (rest > 0) await new Promise((resolve) => setTimeout(resolve, rest));
     }
     // A last event without its blank line still counts: some servers close that way.
     parser.feed(`${decoder.decode()}\n\n`);

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Paced } from './paced';
+import { TICK_MS } from './ticks';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
@@ -24,11 +25,12 @@ describe('Paced', () => {
     const task = vi.fn(() => queueMicrotask(() => vi.advanceTimersByTime(40)));
     const paced = new Paced(task, 50);
     paced.ask();
-    await vi.advanceTimersByTimeAsync(50);
+    await vi.advanceTimersByTimeAsync(50 + TICK_MS);
+    expect(task).toHaveBeenCalledOnce();
     paced.ask();
     await vi.advanceTimersByTimeAsync(199);
     expect(task).toHaveBeenCalledOnce();
-    await vi.advanceTimersByTimeAsync(1);
+    await vi.advanceTimersByTimeAsync(1 + TICK_MS);
     expect(task).toHaveBeenCalledTimes(2);
   });
 

@@ -1,6 +1,8 @@
 // Does something as often as the machine can afford: what takes long is done less often, so that
 // clicks and keys never wait behind it. Knows no React.
 
+import { untilTick } from './ticks';
+
 /** The task takes at most one part in this many of the time. */
 const SHARE = 6;
 const MOST_MS = 1000;
@@ -9,7 +11,7 @@ export class Paced {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private waitMs: number;
 
-  /** `leastMs` lie between two runs at least. */
+  /** `leastMs` lie between two runs at least; they come at the moments that the page shares. */
   constructor(
     private readonly task: () => void,
     private readonly leastMs: number,
@@ -19,7 +21,7 @@ export class Paced {
 
   /** Run it soon; asking again before that changes nothing. */
   ask(): void {
-    this.timer ??= setTimeout(() => this.run(), this.waitMs);
+    this.timer ??= setTimeout(() => this.run(), untilTick(this.waitMs));
   }
 
   cancel(): void {

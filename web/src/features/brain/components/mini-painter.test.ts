@@ -98,8 +98,9 @@ describe('the small map', () => {
   it('takes another model in', () => {
     const { painter, canvas } = painterOf();
     painter.setMap(mapOf({}));
+    vi.advanceTimersByTime(10 * STEP_MS);
     painter.setMap(mapOf({ rows: 2, cols: 4, cells: new Uint8Array(8), seq: 2 }));
-    vi.advanceTimersByTime(STEP_MS);
+    vi.advanceTimersByTime(10 * STEP_MS);
     expect([canvas.width, canvas.height]).toEqual([4, 2]);
     expect(put).toHaveBeenCalledTimes(2);
   });

@@ -2,11 +2,12 @@
 // with an answer that grows, so frames are few: one when something was told, more only while a flash
 // fades, none while nobody can see it.
 import type { ExpertMap } from '@/lib/experts/expert-map';
+import { TICK_MS, untilTick } from '@/lib/ticks';
 import { MiniRaster } from '../model/mini-raster';
 import type { Palette } from '../model/palette';
 
-/** Between two frames; a flash fades in three of these. */
-const STEP_MS = 220;
+/** Between two frames at least; a flash fades in three of these. */
+const STEP_MS = 1.5 * TICK_MS;
 
 export class MiniPainter {
   private readonly context: CanvasRenderingContext2D | null;
@@ -57,9 +58,9 @@ export class MiniPainter {
     this.image = new ImageData(new Uint8ClampedArray(this.raster.pixels.buffer), cols);
   }
 
-  /** Draw now, or in the next step while steps are going on. */
+  /** Draw with the next frame that is due, or in the next step while steps are going on. */
   private request(): void {
-    if (this.timer === undefined) this.step();
+    this.timer ??= setTimeout(() => this.step(), untilTick(0));
   }
 
   private step(): void {
@@ -69,6 +70,6 @@ export class MiniPainter {
     if (!this.hasNews) return;
     this.hasNews = raster.step(map.cells);
     this.context?.putImageData(image, 0, 0);
-    this.timer = setTimeout(() => this.step(), STEP_MS);
+    this.timer = setTimeout(() => this.step(), untilTick(STEP_MS));
   }
 }

@@ -22,6 +22,10 @@ export type ChatDelta =
   | { type: 'failed'; message: string; code: string }
   | { type: 'done' };
 
+/** Once text has come for this long, reads pause; the rate of a short answer is told exactly. */
+const REST_AFTER_MS = 1000;
+const REST_MS = 60; // 16 reads a second at most, however fast the tokens come
+
 export type ChatBody = Record<string, unknown>;
 
 /** Send a request and report its answer piece by piece; rejects if there is none. */
@@ -42,10 +46,15 @@ export async function streamChat(
     requestId: response.headers.get('x-request-id') ?? '',
   });
   if (response.body === null) throw new RequestError('format', 'the answer is empty');
+  let textAt: number | null = null;
   await readEventStream(response.body, {
     onEvent: (_name, data) => {
-      for (const delta of parseChunk(data)) onDelta(delta);
+      for (const delta of parseChunk(data)) {
+        if (delta.type === 'content' || delta.type === 'reasoning') textAt ??= performance.now();
+        onDelta(delta);
+      }
     },
+    restMs: () => (textAt !== null && performance.now() - textAt > REST_AFTER_MS ? REST_MS : 0),
     onComment: (text) => {
       const found = /^\s*prefill (\d+)\/(\d+)/.exec(text);
       if (found) onDelta({ type: 'prefill', done: Number(found[1]), total: Number(found[2]) });

@@ -1,5 +1,6 @@
 // Tells screen readers of a growing answer, sentence by sentence and at most once a second.
 import { useEffect, useRef, useState } from 'react';
+import { every } from '@/lib/ticks';
 import type { Message } from '../model/conversation';
 
 const INTERVAL_MS = 1000;
@@ -20,7 +21,7 @@ export function AnswerAnnouncer({ message }: { message: Message | undefined }) {
     latest.current = message;
   });
   useEffect(() => {
-    const timer = setInterval(() => {
+    return every(INTERVAL_MS, () => {
       const current = latest.current;
       if (current?.role !== 'assistant') return;
       if (state.current.id !== current.id) {
@@ -33,8 +34,7 @@ export function AnswerAnnouncer({ message }: { message: Message | undefined }) {
       if (end <= state.current.place) return;
       setSaid(current.content.slice(state.current.place, end));
       state.current.place = end;
-    }, INTERVAL_MS);
-    return () => clearInterval(timer);
+    });
   }, [mountedAt]);
   return (
     <div className="visually-hidden" aria-live="polite">

@@ -1,7 +1,7 @@
 // The messages of a conversation; only those in sight are in the page.
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { ArrowDown } from 'lucide-react';
-import { useRef } from 'react';
+import { useLayoutEffect, useRef } from 'react';
 import { useTranslation } from 'react-i18next';
 import { usePath } from '../hooks/use-path';
 import { useStickToEnd } from '../hooks/use-stick-to-end';
@@ -26,6 +26,13 @@ export function MessageList({ conversation }: { conversation: string }) {
     paddingStart: 24,
     paddingEnd: 24,
   });
+  const last = path.at(-1);
+  const lastIndex = path.length - 1;
+  useLayoutEffect(() => {
+    // Told by its observer, a row that grew would be placed a frame later: two for each step.
+    const row = list.current?.querySelector(`[data-index="${lastIndex}"]`);
+    if (row) virtual.resizeItem(lastIndex, Math.round(row.getBoundingClientRect().height));
+  }, [last, lastIndex, virtual]);
   const height = virtual.getTotalSize();
   const { isAtEnd, onScroll, jumpToEnd } = useStickToEnd(list, height);
 
@@ -69,7 +76,7 @@ export function MessageList({ conversation }: { conversation: string }) {
           {t('jump')}
         </button>
       )}
-      <AnswerAnnouncer message={path.at(-1)} />
+      <AnswerAnnouncer message={last} />
     </div>
   );
 }

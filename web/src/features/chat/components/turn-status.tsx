@@ -7,7 +7,7 @@ import { useChat, type LiveTurn } from '../stores/chat-store';
 import { decodeRate, tokenCount } from '../model/turn';
 import styles from './turn-status.module.css';
 
-const TICK_MS = 250;
+const INTERVAL_MS = 250;
 
 export function TurnStatus({ id }: { id: string }) {
   const live = useChat((state) => state.live[id]);
@@ -16,14 +16,13 @@ export function TurnStatus({ id }: { id: string }) {
 
 function Running({ live }: { live: LiveTurn }) {
   const { turn, retry } = live;
-  const now = useNow(TICK_MS);
   return (
     <div className={styles.status} role="status" aria-live="off">
       <span className={styles.dot} data-waiting={turn.pieces === 0} aria-hidden="true" />
       {retry !== null ? (
-        <Retrying retry={retry} now={now} />
+        <Retrying retry={retry} />
       ) : turn.pieces === 0 ? (
-        <Prefill live={live} now={now} />
+        <Prefill live={live} />
       ) : (
         <Counting live={live} />
       )}
@@ -31,7 +30,8 @@ function Running({ live }: { live: LiveTurn }) {
   );
 }
 
-function Retrying({ retry, now }: { retry: NonNullable<LiveTurn['retry']>; now: number }) {
+function Retrying({ retry }: { retry: NonNullable<LiveTurn['retry']> }) {
+  const now = useNow(INTERVAL_MS);
   const { t } = useTranslation('chat');
   const seconds = Math.max(0, Math.ceil((retry.at - now) / 1000));
   return (
@@ -42,7 +42,8 @@ function Retrying({ retry, now }: { retry: NonNullable<LiveTurn['retry']>; now: 
 }
 
 /** Before the first token: where the request is, for how long, and how far the prompt is read. */
-function Prefill({ live: { turn }, now }: { live: LiveTurn; now: number }) {
+function Prefill({ live: { turn } }: { live: LiveTurn }) {
+  const now = useNow(INTERVAL_MS);
   const { t, i18n } = useTranslation('chat');
   const locale = i18n.language;
   const queued = useProgress()?.queued ?? 0;

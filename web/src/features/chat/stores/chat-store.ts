@@ -48,7 +48,7 @@ export const useChat = create<ChatState>()(() => ({
   attachments: {},
 }));
 
-const WRITE_DELAY_MS = 300;
+const WRITE_DELAY_MS = 450;
 const unsaved = { conversations: new Set<string>(), messages: new Map<string, string>() };
 let writing: ReturnType<typeof setTimeout> | undefined;
 const channel = 'BroadcastChannel' in window ? new BroadcastChannel('coli-chat') : null;

@@ -4,6 +4,7 @@ import { currentEndpoint, useConnection } from '@/lib/connection/connection-stor
 import { RequestError } from '@/lib/api-client';
 import { newId } from '@/lib/ids';
 import { Paced } from '@/lib/paced';
+import { TICK_MS } from '@/lib/ticks';
 import { withoutKey } from '@/lib/without-key';
 import { addToSession } from '@/lib/telemetry/session-totals';
 import { telemetryFeed } from '@/lib/telemetry/telemetry-feed';
@@ -24,7 +25,7 @@ import {
   type Failure,
 } from './chat-store';
 
-const LEAST_FRAME_MS = 120; // the eye reads along at eight a second; each costs a render
+const LEAST_FRAME_MS = TICK_MS / 2; // so that it is done at every moment that the page shares
 const MAX_RETRIES = 3;
 const USUAL_RETRY_S = 2;
 const running = new Map<string, AbortController>();
