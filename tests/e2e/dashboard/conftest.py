@@ -17,6 +17,7 @@ FLAGS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--enable-unsafe-swiftshader",  # the galaxy is drawn by the processor
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -185,6 +185,25 @@ def test_an_expert_is_asked_about_by_keys_and_by_pointer(
     expect(page.get_by_role("row", name="Layer 3 1 1 2 2")).to_be_visible()
 
 
+def test_an_expert_is_asked_about_by_a_finger(
+    open_context: OpenContext, server: ScriptedServer
+) -> None:
+    Experts(server, layers=[3, 78])
+    phone = {"width": 390, "height": 844}
+    page = open_context(viewport=phone, has_touch=True, is_mobile=True).new_page()
+    page.goto(f"{server.url}/brain")
+    wait_for_the_map(page)
+    box = page.locator("main canvas").bounding_box()
+    assert box is not None
+    is_turned = page.locator("main [data-turned=true]").count() == 1
+    for layer, expert, name in ((0, 3, "Layer 3, expert 3"), (1, 0, "Layer 78, expert 0")):
+        along, across = (expert + 0.4) / 4, (layer + 0.4) / 2
+        left, top = (across, along) if is_turned else (along, across)
+        page.touchscreen.tap(box["x"] + box["width"] * left, box["y"] + box["height"] * top)
+        expect(page.locator("main strong")).to_have_text(name)
+        expect(page.get_by_role("gridcell")).to_contain_text(name)
+
+
 def test_a_map_that_cannot_be_read_is_told_and_the_last_one_stays(
     page: Page, server: ScriptedServer
 ) -> None:

@@ -254,7 +254,41 @@ def test_what_does_not_fit_goes_back_to_the_composer(chat: Page, server: Scripte
     assert said(server) == [("user", "short")]
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
+def test_the_oldest_messages_are_left_out_when_asked_to(chat: Page, server: ScriptedServer) -> None:
+    too_long = Reply.error(400, "the context is 100 tokens", "context_length_exceeded")
+    server.on_chat(answer("one"), answer("two"), answer("three"), too_long, answer("four"))
+    for number, text in enumerate(("a", "b", "c"), 1):
+        send(chat, text)
+        expect(answers(chat)).to_have_count(number)
+        expect(answers(chat).last.locator("[data-figure=tokens]")).to_be_visible()
+    send(chat, "d")
+    chat.get_by_role("alert").get_by_role("button", name="Leave out the oldest").click()
+    expect(answers(chat).last).to_contain_text("four")
+    assert said(server) == [("user", "c"), ("assistant", "three"), ("user", "d")]
+    expect(chat.get_by_role("note").filter(has_text="no longer sent")).to_be_visible()
+    expect(answers(chat)).to_have_count(4)
+    expect(composer(chat)).to_have_value("")
+    until(lambda: '"omittedTo":"' in stored(chat))
+    chat.reload()
+    expect(chat.get_by_role("note").filter(has_text="no longer sent")).to_be_visible()
+
+
+def test_a_new_question_is_seen_by_who_was_reading_far_above(
+    chat: Page, server: ScriptedServer
+) -> None:
+    server.on_chat(answer("long " * 2000), answer("short"))
+    send(chat, "first")
+    log = chat.get_by_role("log")
+    expect(answers(chat).locator("[data-figure=tokens]")).to_be_visible()
+    log.evaluate("log => log.scrollTo(0, 0)")
+    expect(chat.get_by_role("button", name="Jump to latest")).to_be_visible()
+    send(chat, "second")
+    expect(answers(chat).last).to_contain_text("short")
+    expect(answers(chat).last).to_be_in_viewport()
+    expect(chat.get_by_role("button", name="Jump to latest")).to_have_count(0)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 503])
 def test_a_refusal_is_shown_in_the_server_s_words(
     chat: Page, server: ScriptedServer, status: int
 ) -> None:

@@ -20,6 +20,7 @@ interface GalaxyProps {
 const STEP = 0.12; // radians per key press
 const PER_PIXEL = 0.006;
 const CLICK_PX = 4;
+const EDGE = 8; // pixels that labels keep from the edge
 
 export default function Galaxy({ atlas, lookOf, selected, onSelect, onScene }: GalaxyProps) {
   const { t } = useTranslation('atlas');
@@ -96,7 +97,11 @@ export default function Galaxy({ atlas, lookOf, selected, onSelect, onScene }: G
       </p>
       <div ref={labelsRef} aria-hidden="true">
         {atlas.topics.map((topic, index) => (
-          <span key={topic} className={styles.label} style={{ color: topicColor(index) }}>
+          <span
+            key={topic}
+            className={styles.label}
+            style={{ color: `color-mix(in srgb, ${topicColor(index)} 65%, #fff)` }}
+          >
             {topic}
           </span>
         ))}
@@ -114,11 +119,14 @@ function placeLabels(
   parent: HTMLElement | null,
   labels: readonly { x: number; y: number; facing: number }[],
 ): void {
+  const width = parent?.parentElement?.clientWidth ?? 0;
   labels.forEach(({ x, y, facing }, index) => {
     const label = parent?.children[index];
     if (!(label instanceof HTMLElement)) return;
-    label.style.transform = `translate(${x}px, ${y}px) translate(-50%, -50%)`;
-    label.style.opacity = String(0.5 + 0.5 * facing);
+    // Whole within the picture, however near the edge its topic is.
+    const left = `clamp(${EDGE}px, calc(${x}px - 50%), calc(${width - EDGE}px - 100%))`;
+    label.style.transform = `translate(${left}, calc(${y}px - 50%))`;
+    label.style.opacity = String(0.6 + 0.4 * facing);
   });
 }
 

@@ -1,6 +1,7 @@
 // What a conversation without messages shows: a greeting and ways to begin.
 import { useTranslation } from 'react-i18next';
 import { useConnection } from '@/lib/connection/connection-store';
+import { useServerState } from '@/lib/telemetry/hooks';
 import { NEW } from '../stores/chat-store';
 import { setDraft } from '../stores/drafts';
 import styles from './chat-empty.module.css';
@@ -11,11 +12,15 @@ export function ChatEmpty({ id }: { id: string }) {
   const { t } = useTranslation('chat');
   const model = useConnection((state) => state.model);
   const isConnected = useConnection((state) => state.status === 'connected');
+  const server = useServerState();
+  const isReady = server === 'ready' || server === 'foreign' || server === 'unknown';
   return (
     <div className={styles.empty}>
       <div className={styles.inner}>
         <h2>{t('empty.title')}</h2>
-        <p>{isConnected ? t('empty.ready', { model }) : t('empty.text')}</p>
+        <p>
+          {!isConnected ? t('empty.text') : isReady ? t('empty.ready', { model }) : t('empty.busy')}
+        </p>
         <ul className={styles.starters}>
           {STARTERS.map((starter) => (
             <li key={starter}>

@@ -5,7 +5,10 @@ import { useNavigate } from 'react-router';
 import { Button, IconButton } from '@/components/button';
 import { copyText } from '@/lib/clipboard';
 import { useConnection } from '@/lib/connection/connection-store';
+import { usePath } from '../hooks/use-path';
 import { failureAdvice } from '../model/failure-advice';
+import { sentFrom } from '../model/omission';
+import { omitOldestAndSend } from '../stores/chat-actions';
 import { NEW, useChat, type Failure } from '../stores/chat-store';
 import { setAttachments, setDraft } from '../stores/drafts';
 import { setFailure } from '../stores/turn-runner';
@@ -16,10 +19,13 @@ export function FailureCard({ id }: { id: string }) {
   return failure === undefined ? null : <Card id={id} failure={failure} />;
 }
 
-function Card({ id, failure: { error } }: { id: string; failure: Failure }) {
+function Card({ id, failure: { error, hasDraft } }: { id: string; failure: Failure }) {
   const { t } = useTranslation(['chat', 'common']);
   const navigate = useNavigate();
   const advice = failureAdvice(error);
+  const path = usePath(id);
+  const omittedTo = useChat((state) => state.conversations[id]?.omittedTo);
+  const hasOlder = sentFrom(path, omittedTo) < path.length;
 
   function startNew(): void {
     const { conversations, attachments } = useChat.getState();
@@ -44,6 +50,9 @@ function Card({ id, failure: { error } }: { id: string; failure: Failure }) {
           <code>{t('common:error.request', { id: error.requestId })}</code>
         )}
         <span className={styles.tools}>
+          {advice === 'context' && hasDraft && hasOlder && (
+            <Button onClick={() => omitOldestAndSend(id)}>{t('failure.omitOldest')}</Button>
+          )}
           {advice === 'context' && <Button onClick={startNew}>{t('failure.newChat')}</Button>}
           {advice === 'key' && (
             <Button onClick={() => void navigate('/settings')}>{t('failure.enterKey')}</Button>

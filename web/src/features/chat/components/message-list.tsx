@@ -5,6 +5,7 @@ import { useLayoutEffect, useRef } from 'react';
 import { useTranslation } from 'react-i18next';
 import { usePath } from '../hooks/use-path';
 import { useStickToEnd } from '../hooks/use-stick-to-end';
+import { useChat } from '../stores/chat-store';
 import { AnswerAnnouncer } from './answer-announcer';
 import { AssistantMessage } from './assistant-message';
 import styles from './message-list.module.css';
@@ -15,6 +16,7 @@ const USUAL_HEIGHT = 160;
 export function MessageList({ conversation }: { conversation: string }) {
   const { t } = useTranslation('chat');
   const path = usePath(conversation);
+  const omittedTo = useChat((state) => state.conversations[conversation]?.omittedTo);
   const list = useRef<HTMLDivElement>(null);
   // eslint-disable-next-line react-hooks/incompatible-library -- it is not memoized, as it needs
   const virtual = useVirtualizer({
@@ -34,7 +36,8 @@ export function MessageList({ conversation }: { conversation: string }) {
     if (row) virtual.resizeItem(lastIndex, Math.round(row.getBoundingClientRect().height));
   }, [last, lastIndex, virtual]);
   const height = virtual.getTotalSize();
-  const { isAtEnd, onScroll, jumpToEnd } = useStickToEnd(list, height);
+  const asked = path.findLast((message) => message.role === 'user')?.id ?? '';
+  const { isAtEnd, onScroll, jumpToEnd } = useStickToEnd(list, height, asked);
 
   return (
     <div className={styles.frame}>
@@ -60,6 +63,11 @@ export function MessageList({ conversation }: { conversation: string }) {
                 className={styles.row}
                 style={{ transform: `translateY(${item.start}px)` }}
               >
+                {item.index > 0 && path[item.index - 1]?.id === omittedTo && (
+                  <p className={styles.omitted} role="note">
+                    {t('omitted')}
+                  </p>
+                )}
                 {message.role === 'user' ? (
                   <UserMessage message={message} />
                 ) : (

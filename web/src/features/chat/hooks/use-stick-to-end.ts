@@ -9,8 +9,15 @@ interface StickToEnd {
   jumpToEnd: () => void;
 }
 
-/** `height` is whatever changes when the content grows. */
-export function useStickToEnd(list: RefObject<HTMLElement | null>, height: number): StickToEnd {
+/**
+ * `height` is whatever changes when the content grows. `asked` names what the reader said last: who
+ * says something new wants to see it.
+ */
+export function useStickToEnd(
+  list: RefObject<HTMLElement | null>,
+  height: number,
+  asked: string,
+): StickToEnd {
   const [isAtEnd, setIsAtEnd] = useState(true);
   const isStuck = useRef(true);
   const lastTop = useRef(0);
@@ -18,6 +25,16 @@ export function useStickToEnd(list: RefObject<HTMLElement | null>, height: numbe
   useLayoutEffect(() => {
     if (isStuck.current) scrollToEnd(list.current);
   }, [height, list]);
+
+  const [seen, setSeen] = useState(asked);
+  if (seen !== asked) {
+    setSeen(asked);
+    setIsAtEnd(true);
+  }
+  useLayoutEffect(() => {
+    isStuck.current = true;
+    scrollToEnd(list.current);
+  }, [asked, list]);
 
   function jumpToEnd(): void {
     isStuck.current = true;

@@ -63,6 +63,8 @@ export interface Conversation {
   system: string;
   draft: string;
   slot: number | null;
+  /** The newest of the oldest messages that are no longer sent, since the context is too small. */
+  omittedTo?: string | null | undefined;
 }
 
 const MAX_TITLE = 60;

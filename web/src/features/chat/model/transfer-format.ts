@@ -43,6 +43,7 @@ const conversation = z.object({
   system: z.catch(z.string(), ''),
   draft: z.catch(z.string(), ''),
   slot: z.catch(z.nullable(z.number()), null),
+  omittedTo: z.catch(z.optional(z.nullable(z.string())), null),
 });
 
 const ours = z.object({

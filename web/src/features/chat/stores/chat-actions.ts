@@ -1,6 +1,8 @@
 // What a reader can do in a conversation. Each keeps the other branches.
 import { newId } from '@/lib/ids';
+import { pathTo } from '../model/branches';
 import type { Attachment, Message } from '../model/conversation';
+import { omitHalf, sentFrom } from '../model/omission';
 import {
   changeConversation,
   createConversation,
@@ -46,6 +48,18 @@ export function editAndSend(message: Message, text: string): void {
 /** Let an answer that was cut or reached a limit go on in the same bubble. */
 export function continueAnswer(answer: Message): void {
   void run(answer, answer.id);
+}
+
+/** Leave the older half out of what is sent and send what is in the composer again. */
+export function omitOldestAndSend(id: string): void {
+  const { conversations, messages, attachments } = useChat.getState();
+  const conversation = conversations[id];
+  if (conversation === undefined) return;
+  const path = pathTo(messages[id] ?? {}, conversation.leaf);
+  const omittedTo = omitHalf(path, sentFrom(path, conversation.omittedTo));
+  if (omittedTo === null) return;
+  changeConversation(id, { omittedTo });
+  sendMessage(id, conversation.draft, attachments[id] ?? []);
 }
 
 async function ask(message: Message): Promise<void> {

@@ -12,6 +12,7 @@ import { useTelemetry } from '@/lib/telemetry/telemetry-store';
 import { streamChat, type ChatBody } from '../api/stream-chat';
 import { pathTo } from '../model/branches';
 import { isEmptyAnswer, type Message } from '../model/conversation';
+import { sentFrom } from '../model/omission';
 import { buildRequest, type ServerFeatures } from '../model/request';
 import { useSampling } from '../model/sampling';
 import { chooseSlot } from '../model/slots';
@@ -115,7 +116,8 @@ function requestFor(answer: Message): (hasOldLimit: boolean) => ChatBody {
   const { conversations, messages } = useChat.getState();
   const features = serverFeatures();
   const table = messages[id] ?? {};
-  const path = pathTo(table, answer.parent);
+  const whole = pathTo(table, answer.parent);
+  const path = whole.slice(sentFrom(whole, conversations[id]?.omittedTo));
   let slot: number | null = null;
   if (features.kvSlots > 0) {
     const choice = chooseSlot(Object.values(conversations), id, features.kvSlots);

@@ -61,6 +61,7 @@ export function TurnColumns(props: TurnColumnsProps) {
         aria-valuenow={(selected ?? last) + 1}
         aria-valuetext={words[selected ?? last] ?? ''}
         data-has-selection={selected !== null}
+        data-lines={lines.length > 0}
         onKeyDown={onKeyDown}
         onBlur={() => onSelect(null)}
         onPointerLeave={() => onSelect(null)}
