@@ -13,6 +13,7 @@ from colibri_engine.errors import CheckpointError
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.quant.tiles import PackedTensor
 from tests.engine.conversion.rig import convert, options, values, write_source
+from tests.fakes.container_models import write_container
 
 EXPERT = "model.layers.1.mlp.experts.3.up_proj.weight"
 
@@ -123,3 +124,43 @@ def test_a_missing_file_is_named(container: Path) -> None:
     next(container.glob("model-00002-of-*")).unlink()
     with pytest.raises(CheckpointError, match=r"model-00002-of-\d+\.safetensors is missing"):
         open_checkpoint(container)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"levels": [0] * 15}, "levels other than 16 bytes"),
+        ({"levels": [0] * 15 + [256]}, "levels other than 16 bytes"),
+        ({"levels": [0] * 15 + [True]}, "levels other than 16 bytes"),
+        ({"levels": None}, "levels other than 16 bytes"),
+        ({"levels": "0123456789abcdef"}, "levels other than 16 bytes"),
+        ({"levels": [0] * 16, "bits": 8}, "levels other than 16 bytes"),
+        ({"levels": [0] * 16, "bits": 4, "zero": 256}, "zero point 256"),
+        ({"scales": "F8_E8M0"}, "F8_E8M0 without levels"),
+        ({"scales": "F8_E8M0", "levels": [0] * 16, "bits": 4, "zero": None}, "without levels"),
+    ],
+)
+def test_levels_that_cannot_be_are_refused(
+    container: Path, changes: dict[str, Any], problem: str
+) -> None:
+    def change(metadata: dict[str, str], entry: dict[str, Any]) -> None:
+        del entry
+        body = json.loads(metadata["colibri.matrices"])
+        body["lm_head.weight"].update(changes)
+        metadata["colibri.matrices"] = json.dumps(body)
+
+    rewrite(container, "lm_head.weight", change)
+    with pytest.raises(CheckpointError, match=problem):
+        open_checkpoint(container)
+
+
+def test_levels_and_scales_of_one_byte_stand_in_the_file_as_in_memory(tmp_path: Path) -> None:
+    source = write_container(tmp_path / "source", format_name="mxfp4")
+    convert(source.path, tmp_path / "out")
+    name = next(name for name in source.weights if ".experts.0.up_proj." in name)
+    checkpoint = open_checkpoint(tmp_path / "out")
+    tensor = checkpoint.tensor(name)
+    checkpoint.close()
+    assert isinstance(tensor, PackedTensor)
+    assert (tensor.layout.bits, tensor.layout.scale_bytes) == (4, 1)
+    np.testing.assert_array_equal(tensor.unpack(), source.weights[name])
