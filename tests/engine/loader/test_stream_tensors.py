@@ -11,6 +11,8 @@ import pytest
 
 from colibri_engine.errors import CheckpointError
 from colibri_engine.loader.checkpoint import open_checkpoint
+from colibri_engine.loader.container_tensors import ContainerTensors
+from colibri_engine.quant.base import IntTensor, StoredTensor
 from colibri_engine.quant.tiles import PackedTensor
 from tests.engine.conversion.rig import convert, options, values, write_source
 from tests.fakes.container_models import write_container
@@ -163,4 +165,26 @@ def test_levels_and_scales_of_one_byte_stand_in_the_file_as_in_memory(tmp_path: 
     checkpoint.close()
     assert isinstance(tensor, PackedTensor)
     assert (tensor.layout.bits, tensor.layout.scale_bytes) == (4, 1)
+    np.testing.assert_array_equal(tensor.unpack(), source.weights[name])
+
+
+def test_what_was_written_with_codes_of_eight_bits_is_still_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_container(tmp_path / "source", format_name="mxfp4")
+    read_rows = ContainerTensors.read_rows
+
+    def read_widened(self: ContainerTensors, name: str, first: int, count: int) -> StoredTensor:
+        stored = read_rows(self, name, first, count)
+        return stored.widened() if isinstance(stored, IntTensor) else stored
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ContainerTensors, "read_rows", read_widened)
+        convert(source.path, tmp_path / "out")
+    name = next(name for name in source.weights if ".experts.0.up_proj." in name)
+    checkpoint = open_checkpoint(tmp_path / "out")
+    tensor = checkpoint.tensor(name)
+    checkpoint.close()
+    assert isinstance(tensor, PackedTensor)
+    assert (tensor.layout.bits, tensor.layout.levels) == (8, None)
     np.testing.assert_array_equal(tensor.unpack(), source.weights[name])
