@@ -12,10 +12,12 @@ namespace {
 // Reading the weights of two tiles takes about a microsecond: less is not worth handing over.
 constexpr int64_t kTileGrain = 2;
 // Many rows are bound by arithmetic: a block's weights stay in the first-level cache while a panel
-// of rows passes.
+// of rows passes. Long panels read them less often, short ones give every thread its share.
 constexpr int64_t kManyRows = 8;
 constexpr int64_t kBlockTiles = 4;
-constexpr int64_t kRowPanel = 64;
+constexpr int64_t kMinPanel = 64;
+constexpr int64_t kMaxPanel = 512;
+constexpr int64_t kItemsPerThread = 4;
 
 }  // namespace
 
@@ -123,14 +125,19 @@ void multiply(const Linear& layer, const Activations& input, const Target& targe
     return;
   }
   const int64_t blocks = (num_tiles + kBlockTiles - 1) / kBlockTiles;
-  const int64_t panels = (num_rows + kRowPanel - 1) / kRowPanel;
-  ThreadTeam::instance().run(blocks * panels, 1, [&](int64_t begin, int64_t end) {
+  ThreadTeam& team = ThreadTeam::instance();
+  int64_t panel = kMaxPanel;
+  const auto num_panels = [&] { return (num_rows + panel - 1) / panel; };
+  while (panel > kMinPanel && blocks * num_panels() < kItemsPerThread * team.size()) {
+    panel /= 2;
+  }
+  team.run(blocks * num_panels(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t row = item / blocks * kRowPanel;
+      const int64_t row = item / blocks * panel;
       const int64_t tile = item % blocks * kBlockTiles;
       multiply_tiles(
           layer,
-          {tile, std::min(num_tiles, tile + kBlockTiles), row, std::min(num_rows, row + kRowPanel)},
+          {tile, std::min(num_tiles, tile + kBlockTiles), row, std::min(num_rows, row + panel)},
           input, target);
     }
   });

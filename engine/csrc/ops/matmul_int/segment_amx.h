@@ -7,11 +7,12 @@
 
 namespace coli {
 
-static constexpr int64_t kTileRows = 16;   // activation rows per tile register
-static constexpr int64_t kBlockRows = 64;  // rows that share one widening of the codes
-static constexpr int64_t kJobTiles = 4;    // weight tiles that share one look at the rows
-static constexpr int64_t kSegment = 512;   // inputs widened at a time, a bound for the stack
-static constexpr int64_t kMinGroup = 16;   // the least inputs of a kernel group
+static constexpr int64_t kTileRows = 16;    // activation rows per tile register
+static constexpr int64_t kBlockRows = 512;  // rows that share one widening of the codes
+static constexpr int64_t kJobTiles = 4;     // weight tiles that share one look at the rows
+static constexpr int64_t kSegment = 640;    // inputs widened at a time, a bound for the stack
+static constexpr int64_t kLag = 3;          // kernel groups between multiplying and adding
+static constexpr int64_t kMinGroup = 16;    // the least inputs of a kernel group
 
 // What a kernel group's sums still need besides the two scales.
 enum class Offset {
@@ -20,7 +21,7 @@ enum class Offset {
   kMins,  // a minimum for each weight group
 };
 
-// A few weight tiles against up to 64 rows.
+// A few weight tiles against up to 512 rows.
 struct Job {
   const Product& p;
   int64_t tile;
@@ -52,6 +53,21 @@ struct Span {
   int64_t begin;
   int64_t count;
 };
+
+// The weight tile and kernel group whose sums are added.
+struct Added {
+  const uint8_t* scales;
+  const uint8_t* mins;
+  Group group;
+  int64_t at;  // in the segment
+};
+
+// Inputs per segment: equal parts, because a short one would keep the tile unit waiting.
+static inline int64_t segment_size(int64_t padded_inputs) {
+  const int64_t blocks = padded_inputs / kInputPad;
+  const int64_t parts = (padded_inputs + kSegment - 1) / kSegment;
+  return (blocks + parts - 1) / parts * kInputPad;
+}
 
 static constexpr int32_t middle(int bits) { return bits == 4 ? 8 : 128; }
 
