@@ -1,7 +1,7 @@
 // Integer products with AMX byte tiles, on the planes of the AVX-512 variant.
 //
 // The packed codes of a kernel group, [inputs / 4][16][4], are the right operand of TDPBSSD once
-// their middle is zero (4-bit ones after widening), and 16 activation rows the left one. Tiles are
+// their middle is zero (4-bit ones after widening, levels in place of their numbers), and 16 activation rows the left one. Tiles are
 // as deep as one kernel group (64, 32 or 16 inputs), so that the exact sums stop where scales
 // change. The tile unit works in order and its sums leave it through memory, so several groups are
 // under way at a time, across the borders of weight tiles: one is multiplied, the one two before it
@@ -55,17 +55,16 @@ COLI_INLINE void take_turn(const RowTile& rows, const uint8_t* codes, int64_t at
 #undef COLI_TAKE_TURN
 
 // Adds one kernel group's sums to the results: scale product, then fused multiply-add.
-template <int kBits, int kPlanes, Offset kOffset, int kTurn>
+template <Code kCode, int kPlanes, Offset kOffset, int kTurn>
 COLI_INLINE void add_group(const Product& p, Added& added, const Scratch& scratch,
                            __m512 (&acc)[kTileRows]) {
-  const bool is_half = p.w.scale_f16 != 0;
   const int64_t index = added.group.scale_index * kTile;
   const float* act_scales = scratch.scales[added.at >> p.act_shift];
   const int32_t* row_sums = scratch.row_sums[added.at / p.size];
-  const int32_t offset = middle(kBits) - (kOffset == Offset::kMins ? 0 : p.w.zero);
-  const __m512 scales = load_scales(added.scales, index, is_half);
+  const int32_t offset = middle(kCode) - (kOffset == Offset::kMins ? 0 : p.w.zero);
+  const __m512 scales = load_group_scales<kCode>(p.w, added.scales, index);
   __m512 mins = scales;
-  if (kOffset == Offset::kMins) mins = load_scales(added.mins, index, is_half);
+  if (kOffset == Offset::kMins) mins = load_group_scales<kCode>(p.w, added.mins, index);
 #pragma GCC unroll 16
   for (int64_t r = 0; r < kTileRows; ++r) {
     const __m512 act_scale = _mm512_set1_ps(act_scales[r]);
@@ -89,7 +88,7 @@ COLI_INLINE void add_group(const Product& p, Added& added, const Scratch& scratc
 }
 
 // The weight tiles of a job over a segment, on top of the results so far.
-template <int kBits, int kPlanes, Offset kOffset>
+template <Code kCode, int kPlanes, Offset kOffset>
 void multiply_tiles(const Job& job, const RowTile& rows, const Group& group, int64_t count,
                     Scratch& scratch) {
   const Product& p = job.p;
@@ -117,10 +116,10 @@ void multiply_tiles(const Job& job, const RowTile& rows, const Group& group, int
     // What is added was stored in the turn before, under the other number.
     if (turn % 2 == 0) {
       take_turn<kPlanes, 0>(rows, codes, at, is_live, scratch);
-      if (turn >= kLag) add_group<kBits, kPlanes, kOffset, 1>(p, added, scratch, acc);
+      if (turn >= kLag) add_group<kCode, kPlanes, kOffset, 1>(p, added, scratch, acc);
     } else {
       take_turn<kPlanes, 1>(rows, codes, at, is_live, scratch);
-      if (turn >= kLag) add_group<kBits, kPlanes, kOffset, 0>(p, added, scratch, acc);
+      if (turn >= kLag) add_group<kCode, kPlanes, kOffset, 0>(p, added, scratch, acc);
     }
     at += p.size;
     if (at == count) {
@@ -134,7 +133,7 @@ void multiply_tiles(const Job& job, const RowTile& rows, const Group& group, int
   }
 }
 
-template <int kBits, int kPlanes, Offset kOffset>
+template <Code kCode, int kPlanes, Offset kOffset>
 void multiply_job(const Job& job) {
   const Product& p = job.p;
   Scratch scratch;
@@ -150,10 +149,10 @@ void multiply_job(const Job& job) {
   while (group.begin < p.w.padded_inputs) {
     const int64_t left = p.w.padded_inputs - group.begin;
     const Span span = {group.begin, left < size ? left : size};
-    for (int64_t t = 0; t < job.num_tiles; ++t) widen_codes<kBits>(job, t, span, scratch);
+    for (int64_t t = 0; t < job.num_tiles; ++t) widen_codes<kCode>(job, t, span, scratch);
     for (int64_t first = 0; first < job.num_rows; first += job.rows_per_tile) {
       const RowTile rows = prepare_rows<kPlanes, kOffset>(job, first, span, scratch);
-      multiply_tiles<kBits, kPlanes, kOffset>(job, rows, group, span.count, scratch);
+      multiply_tiles<kCode, kPlanes, kOffset>(job, rows, group, span.count, scratch);
     }
     for (int64_t at = 0; at < span.count; at += p.size) step_group(p, group);
   }
@@ -165,7 +164,7 @@ void multiply_job(const Job& job) {
 }
 
 // Rows [begin, end), a multiple of `rows_per_tile` of them, against all tiles of the range.
-template <int kBits, int kPlanes, Offset kOffset>
+template <Code kCode, int kPlanes, Offset kOffset>
 void multiply_rows(const Product& p, int64_t begin, int64_t end, int64_t rows_per_tile) {
   configure_tiles(p.size, rows_per_tile);
   int64_t panel = kPanelBytes / (kPlanes * p.a.padded_inputs) / kBlockRows * kBlockRows;
@@ -178,7 +177,7 @@ void multiply_rows(const Product& p, int64_t begin, int64_t end, int64_t rows_pe
       for (int64_t at = row; at < panel_end; at += kBlockRows) {
         const int64_t left = panel_end - at;
         const int64_t count = left < kBlockRows ? left : kBlockRows;
-        multiply_job<kBits, kPlanes, kOffset>({p, tile, num_tiles, at, count, rows_per_tile});
+        multiply_job<kCode, kPlanes, kOffset>({p, tile, num_tiles, at, count, rows_per_tile});
       }
     }
   }
@@ -186,36 +185,39 @@ void multiply_rows(const Product& p, int64_t begin, int64_t end, int64_t rows_pe
   _tile_release();
 }
 
-template <int kBits, int kPlanes, Offset kOffset>
+template <Code kCode, int kPlanes, Offset kOffset>
 void multiply_range(const Product& p, int64_t end) {
   const int64_t begin = p.range.row_begin;
   const int64_t full_end = end - (end - begin) % kTileRows;
   if (full_end > begin) {
-    multiply_rows<kBits, kPlanes, kOffset>(p, begin, full_end, kTileRows);
+    multiply_rows<kCode, kPlanes, kOffset>(p, begin, full_end, kTileRows);
   }
   if (end > full_end) {
-    multiply_rows<kBits, kPlanes, kOffset>(p, full_end, end, end - full_end);
+    multiply_rows<kCode, kPlanes, kOffset>(p, full_end, end, end - full_end);
   }
 }
 
-template <int kBits, int kPlanes>
+template <Code kCode, int kPlanes>
 void multiply_kind(const Product& p, int64_t end) {
   if (p.w.mins != nullptr) {
-    multiply_range<kBits, kPlanes, Offset::kMins>(p, end);
-  } else if (p.w.zero != middle(kBits)) {
-    multiply_range<kBits, kPlanes, Offset::kZero>(p, end);
+    multiply_range<kCode, kPlanes, Offset::kMins>(p, end);
+  } else if (p.w.zero != middle(kCode)) {
+    multiply_range<kCode, kPlanes, Offset::kZero>(p, end);
   } else {
-    multiply_range<kBits, kPlanes, Offset::kNone>(p, end);
+    multiply_range<kCode, kPlanes, Offset::kNone>(p, end);
   }
 }
 
 // The rows of the range up to `end`.
+template <int kPlanes>
 void multiply_to(const Product& p, int64_t end) {
-  const bool is_fast = p.a.numerics == Numerics::kFast;
-  if (p.w.bits == 4) {
-    is_fast ? multiply_kind<4, 1>(p, end) : multiply_kind<4, 2>(p, end);
-  } else {
-    is_fast ? multiply_kind<8, 1>(p, end) : multiply_kind<8, 2>(p, end);
+  switch (code_of(p.w)) {
+    case Code::kNibble:
+      return multiply_kind<Code::kNibble, kPlanes>(p, end);
+    case Code::kByte:
+      return multiply_kind<Code::kByte, kPlanes>(p, end);
+    case Code::kLevel:
+      return multiply_kind<Code::kLevel, kPlanes>(p, end);
   }
 }
 
@@ -228,11 +230,12 @@ void quantize_row_amx(const float* x, int64_t num_inputs, int64_t padded_inputs,
 
 void matmul_int_amx(const IntMatrix& w, const QuantRows& a, const MatmulRange& range) {
   if (is_empty(range)) return;
-  if (w.has_levels != 0) return matmul_int_avx512(w, a, range);
   const Product p = describe_product(w, a, range);
   const int64_t last_rows = (range.row_end - range.row_begin) % kTileRows;
   const int64_t end = range.row_end - (last_rows < kMinRows ? last_rows : 0);
-  if (end > range.row_begin) multiply_to(p, end);
+  if (end > range.row_begin) {
+    a.numerics == Numerics::kFast ? multiply_to<1>(p, end) : multiply_to<2>(p, end);
+  }
   if (end < range.row_end) {
     MatmulRange last = range;
     last.row_begin = end;

@@ -69,7 +69,7 @@ static inline int64_t segment_size(int64_t padded_inputs) {
   return (blocks + parts - 1) / parts * kInputPad;
 }
 
-static constexpr int32_t middle(int bits) { return bits == 4 ? 8 : 128; }
+static constexpr int32_t middle(Code code) { return code == Code::kNibble ? 8 : 128; }
 
 // Copies scattered rows together, since a tile load wants them at equal distances.
 template <int kPlanes>
@@ -121,13 +121,14 @@ static RowTile prepare_rows(const Job& job, int64_t first, const Span& span, Scr
 }
 
 // Codes of a segment as signed bytes around their middle.
-template <int kBits>
+template <Code kCode>
 static void widen_codes(const Job& job, int64_t t, const Span& span, Scratch& scratch) {
   const uint8_t* codes = tile_codes(job.p.w, job.tile + t);
-  const __m512i offset = _mm512_set1_epi8(static_cast<int8_t>(middle(kBits)));
+  const __m512i levels = load_levels<kCode>(job.p.w);
+  const __m512i offset = _mm512_set1_epi8(static_cast<int8_t>(middle(kCode)));
   for (int64_t k = 0; k < span.count; k += 8) {
     __m512i pair[2];
-    load_codes<kBits>(codes, span.begin + k, pair);
+    load_codes<kCode>(codes, span.begin + k, levels, pair);
     _mm512_store_si512(&scratch.codes[t][k * kTile], _mm512_sub_epi8(pair[0], offset));
     _mm512_store_si512(&scratch.codes[t][k * kTile + 64], _mm512_sub_epi8(pair[1], offset));
   }

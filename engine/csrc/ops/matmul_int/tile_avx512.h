@@ -61,12 +61,6 @@ COLI_INLINE void load_codes(const uint8_t* codes, int64_t k, __m512i levels, __m
   pair[1] = _mm512_shuffle_epi8(levels, pair[1]);
 }
 
-template <int kBits>
-COLI_INLINE void load_codes(const uint8_t* codes, int64_t k, __m512i* pair) {
-  constexpr Code kCode = kBits == 8 ? Code::kByte : Code::kNibble;
-  load_codes<kCode>(codes, k, _mm512_setzero_si512(), pair);
-}
-
 // Writes one tile's results of a row, the padding outputs left out.
 COLI_INLINE void store_outputs(const IntMatrix& w, const MatmulRange& range, int64_t tile,
                                int64_t row, __m512 result) {
