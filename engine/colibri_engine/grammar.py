@@ -156,7 +156,7 @@ class GrammarCompiler:
             raise BadOption("grammar", f"cannot be compiled: {_reason(matcher.get_error())}")
         matcher.compute_bitmask()  # that no text is allowed is found only here
         if matcher.is_error():
-            raise BadOption("grammar", f"no answer can begin: {_reason(matcher.get_error())}")
+            raise BadOption("grammar", f"no answer can begin: {_why_none(matcher.get_error())}")
         return Constraint(matcher, self._vocab_size)
 
     def _llguidance_tokenizer(self, llguidance: Any) -> llguidance.LLTokenizer:  # noqa: ANN401
@@ -310,3 +310,14 @@ def _lark_of(gbnf: str) -> str:
 def _reason(message: str) -> str:
     """Return a compiler's message on one line of bounded length, without its inner state."""
     return " ".join(message.partition("<state>")[0].split())[:_MAX_REASON]
+
+
+def _why_none(message: str) -> str:
+    """Return why nothing matches a grammar, of which the compiler says this."""
+    reason = _reason(message)
+    if " " in reason:
+        return reason
+    return (
+        f"it allows no text at all ({reason}); look for a part that refers only to itself or a "
+        "pattern that matches nothing"
+    )
