@@ -52,7 +52,10 @@ def test_json_adds_up(coli: CommandLine, container: Path) -> None:
     assert body["model"]["name"] == "out"
     (plan,) = body["plans"]
     assert (plan["label"], plan["runs"], plan["mode"]) == ("now", True, "streamed")
-    ram, disk = plan["tiers"]["ram"], plan["tiers"]["disk"]
+    ram, disk, vram = (plan["tiers"][tier] for tier in ("ram", "disk", "vram"))
+    assert vram == {
+        "bytes": 0, "experts": 0, "devices": [], "budget_bytes": 0, "expert_capacity": 0
+    }  # fmt: skip
     assert ram["slots_per_layer"] == [2, 2]
     assert ram["experts"] + disk["experts"] == body["model"]["expert_count"]
     assert ram["experts_bytes"] + disk["bytes"] == body["model"]["expert_bytes"]

@@ -207,7 +207,8 @@ def _tiers(sizes: ModelSizes, expected: Expected) -> dict[str, Any]:
         layer.num_experts - count for layer, count in zip(layers, expected.held, strict=True)
     ]
     return {
-        "vram": {"bytes": 0, "experts": 0},
+        # Experts are computed by the processor: the keys are there, for whoever reads every tier.
+        "vram": {"bytes": 0, "experts": 0, "devices": [], "budget_bytes": 0, "expert_capacity": 0},
         "ram": {
             "budget_bytes": placement.budget.nbytes,
             "budget_source": placement.budget.source,
