@@ -193,7 +193,7 @@ class ChatSession:
             UsageError: there is no such turn.
         """
         if not self.turns:
-            raise UsageError("there is no message to take back")
+            raise UsageError("there is no message in this conversation yet")
         number = len(self.turns) if number is None else number
         if not 1 <= number <= len(self.turns):
             raise UsageError(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
-from prompt_toolkit.application import Application, get_app
+from prompt_toolkit.application import get_app, get_app_session
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -37,10 +38,12 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.processors import AppendAutoSuggestion
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from colibri_cli.chat.completion import completion_of, is_completed
+from colibri_cli.chat.reflow import ReflowingApplication
 from colibri_cli.chat.slash import is_open_block
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
+    from prompt_toolkit.output import Output
 
     from colibri_cli.chat.command import Chat
 
@@ -87,11 +91,14 @@ class TerminalInput:
             accept_handler=_send,
         )
         bindings = [load_auto_suggest_bindings(), load_open_in_editor_bindings(), _key_bindings()]
-        self._application: Application[str] = Application(
+        self._application: ReflowingApplication[str] = ReflowingApplication(
+            output=_output(),
             layout=self._layout(),
             style=_STYLE,
             key_bindings=merge_key_bindings(bindings),
             erase_when_done=True,
+            # Drawing again half a second after the signal would only meet the next change.
+            terminal_size_polling_interval=None if hasattr(signal, "SIGWINCH") else 0.5,
         )
 
     @property
@@ -208,6 +215,18 @@ def _prefix(line_number: int, wrap_count: int) -> StyleAndTextTuples:
     """Return the marker before the first row, and as much space before the others."""
     is_first = line_number == wrap_count == 0
     return [("class:marker", f"{MARKER} ")] if is_first else [("", "  ")]
+
+
+def _output() -> Output:
+    """Return the terminal, which is not asked where its cursor stands.
+
+    Who knows that reserves all rows down to the last one; a terminal that gets narrower would then
+    push the box out of sight to keep these empty rows. The menu brings rows of its own.
+    """
+    output = get_app_session().output
+    if isinstance(output, Vt100_Output):
+        output.enable_cpr = False
+    return output
 
 
 def _send(buffer: Buffer) -> bool:

@@ -146,7 +146,7 @@ class TerminalScreen:
         if self.is_quiet:
             return
         width = max(self._size()[0] - 1, 1)
-        rows = self._view.wrapped(Text(self._writable(visible(text)), style="faint"), width)
+        rows = self._view.hung(Text(self._writable(visible(text)), style="faint"), width)
         self.print_lines([self._view.line(row) for row in rows])
 
     def show_message(self, text: str) -> None:
@@ -157,10 +157,12 @@ class TerminalScreen:
         self.print_lines([self._view.line(line) for line in lines])
 
     def show_error(self, error: ColibriError) -> None:
-        """Show the error, its first line in red."""
+        """Show the error, its first line in red, wrapped between words."""
         first, *rest = error_lines(error)
-        lines = [self._view.line(Text(first, style="red")), *(Line.plain(line) for line in rest)]
-        self.print_lines(lines)
+        width = max(self._size()[0] - 1, 1)
+        rows = [row for line in (Text(first, style="red"), *map(Text, rest))
+                for row in self._view.hung(line, width)]  # fmt: skip
+        self.print_lines([self._view.line(row) for row in rows])
 
     def show_answer(self, text: str) -> None:
         """Show an answer of before, whole."""

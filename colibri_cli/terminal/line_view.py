@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+from rich.cells import cell_len
 from rich.segment import Segment, Segments
+from rich.text import Text
 
 from colibri_cli.terminal.live_region import EMPTY, Line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.text import Text
 
 _UNBOUNDED: Final = 100_000
+_COLUMN: Final = re.compile(r" +(?=\S)|\S.*?  +(?=\S)")
+_NARROW_INDENT: Final = 4
 
 
 class LineView:
@@ -49,6 +53,28 @@ class LineView:
     def wrapped(self, text: Text, width: int) -> list[Text]:
         """Return a text in lines of at most this width."""
         return list(text.wrap(self._console, max(width, 1)))
+
+    def hung(self, text: Text, width: int) -> list[Text]:
+        """Return lines of at most this width; what is wrapped goes on below its column.
+
+        The column is the second one of a table (two spaces stand before it), else where the line
+        begins; where that leaves little room, the fifth cell. A line with a word that does not fit,
+        as a path may be, is left to the terminal, which keeps it whole for whoever copies it.
+        """
+        rows = []
+        for line in text.split("\n", allow_blank=True):
+            found = _COLUMN.match(line.plain)
+            begin = len(found[0]) if found else 0
+            column = cell_len(line.plain[:begin])
+            if column > width // 2:
+                begin = column = _NARROW_INDENT
+            longest = max(map(cell_len, line.plain.split()), default=0)
+            if line.cell_len <= width or longest > width - column:
+                rows.append(line)
+            else:
+                first, *rest = self.wrapped(line[begin:], width - column)
+                rows += [line[:begin] + first, *(Text(" " * column) + row for row in rest)]
+        return rows
 
 
 def _trimmed(row: list[Segment]) -> list[Segment]:

@@ -71,6 +71,24 @@ def test_resizing_during_an_answer_loses_and_doubles_nothing(served: CommandLine
     assert re.findall(r"w\d{3}", text) == words
 
 
+def test_the_box_of_the_editor_stands_once_whatever_the_width(served: CommandLine) -> None:
+    with chat(served, (90, 30)) as terminal:
+        # tmux scrolls when lines get longer, even on an empty screen; what has left it, stays.
+        terminal.type("/help", "Enter")
+        terminal.wait_for("Ctrl-C stops")
+        terminal.type("draft")
+        terminal.wait_for(f"{PROMPT} draft")
+        for columns in (70, 50, 42, 100):
+            terminal.resize(columns, 30)
+            text = terminal.wait_for(f"╭{'─' * (columns - 2)}╮")
+            assert (text.count("╭"), text.count("╰"), text.count(f"{PROMPT} draft")) == (1, 1, 1)
+        terminal.type(" " + "word " * 30)  # several rows above the cursor
+        terminal.wait_for("draft word")
+        terminal.resize(60, 30)
+        text = terminal.wait_for(f"╭{'─' * 58}╮")
+        assert (text.count("╭"), text.count("word")) == (1, 30)
+
+
 def test_keys_at_every_moment(served: CommandLine) -> None:
     with chat(served) as terminal:
         terminal.type("half")

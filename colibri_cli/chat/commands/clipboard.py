@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 async def copy(chat: Chat, argument: str) -> None:
     """Copy an answer, by default the last."""
-    number = number_of(argument, "an answer") or len(chat.session.turns)
-    if not 1 <= number <= len(chat.session.turns):
-        raise UsageError(f"there are {len(chat.session.turns)} answers to copy")
+    count = len(chat.session.turns)
+    if not count:
+        raise UsageError("there is no answer to copy yet")
+    number = number_of(argument, "an answer") or count
+    if not 1 <= number <= count:
+        raise UsageError(f"there is no answer {number}: this conversation has {count}")
     _copy(chat, chat.session.turns[number - 1].answer, "the answer")
 
 
@@ -26,8 +29,10 @@ async def code(chat: Chat, argument: str) -> None:
     last = chat.session.last
     blocks = code_blocks(last.answer) if last is not None else []
     number = number_of(argument, "a block of code") or len(blocks)
+    if not blocks:
+        raise UsageError("there is no block of code in the last answer")
     if not 1 <= number <= len(blocks):
-        raise UsageError(f"the last answer has {len(blocks)} blocks of code")
+        raise UsageError(f"there is no block {number}: the last answer has {len(blocks)}")
     _copy(chat, blocks[number - 1], f"block {number} of {len(blocks)}")
 
 

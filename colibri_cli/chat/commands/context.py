@@ -40,9 +40,12 @@ async def drop(chat: Chat, argument: str) -> None:
     """Take files off the next message again."""
     files = chat.session.files
     dropped = [file for file in files if not argument or file.name == argument]
+    if not files:
+        raise UsageError("nothing is attached", hint="/file PATH attaches a file")
     if not dropped:
-        what = f"{argument!r} is not attached" if argument else "nothing is attached"
-        raise UsageError(what, hint="attached: " + ", ".join(f.name for f in files))
+        raise UsageError(
+            f"{argument!r} is not attached", hint="attached: " + ", ".join(f.name for f in files)
+        )
     chat.session.files = [file for file in files if file not in dropped]
     chat.screen.notice("not attached any more: " + ", ".join(file.name for file in dropped))
 

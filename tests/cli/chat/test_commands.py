@@ -110,6 +110,7 @@ def test_files_can_be_dropped_and_pasted_text_attached(tmp_path: Path) -> None:
     done = chat(backend, [f"/file {path}", f"/drop {path}", "/drop", "/paste", "some\nlines", "q1"])
     assert backend.prompts[0] == [("user", "pasted text:\n```\nsome\nlines\n```\n\nq1")]
     assert done.screen.errors[0].message == "nothing is attached"
+    assert done.screen.errors[0].hint == "/file PATH attaches a file"
 
 
 @pytest.mark.parametrize(
@@ -191,11 +192,15 @@ def test_figures_can_be_left_out() -> None:
 
 def test_answers_and_code_are_copied_as_they_were_written() -> None:
     answer = "See:\n\n```py\n\tx = 1\n```\n\n- and\n  ```\n  y\n  ```\n"
-    done = chat(
-        answering(answer, "b"), ["q1", "/code", "/code 1", "q2", "/copy", "/copy 1", "/code"]
-    )
+    first = ["/copy", "q1", "/code", "/code 1", "/code 3"]
+    done = chat(answering(answer, "b"), [*first, "q2", "/copy", "/copy 1", "/copy 3", "/code"])
     assert done.screen.copied == ["y\n", "\tx = 1\n", "b", answer]
-    assert done.screen.errors[0].message == "the last answer has 0 blocks of code"
+    assert [error.message for error in done.screen.errors] == [
+        "there is no answer to copy yet",
+        "there is no block 3: the last answer has 2",
+        "there is no answer 3: this conversation has 2",
+        "there is no block of code in the last answer",
+    ]
 
 
 def test_unknown_commands_are_not_sent_and_the_nearest_is_named() -> None:

@@ -61,20 +61,27 @@ def test_a_status_stands_until_something_comes_and_leaves_nothing() -> None:
     async def run() -> list[list[str]]:
         terminal = PyteTerminal()
         screen = screen_on(terminal)
+
+        async def shown(words: str) -> list[str]:
+            """Wait for a drawing, however busy the machine is."""
+            for _ in range(3_000):
+                if words in (lines := terminal.lines())[0]:
+                    return lines
+                await asyncio.sleep(0.01)
+            raise AssertionError(terminal.lines())
+
         screen.begin_answer()
         seen = [terminal.lines()]
         screen.show_progress(1, 4)
-        await asyncio.sleep(0.15)
-        seen.append(terminal.lines())
+        seen.append(await shown("reading"))
         screen.show_text("Hello")
-        await asyncio.sleep(0.15)
-        seen.append(terminal.lines())
+        seen.append(await shown("Hello"))
         screen.end_answer()
         return [*seen, terminal.lines()]
 
     begun, reading, answering, ended = asyncio.run(run())
     assert re.fullmatch(r". working · 0 s", begun[0])
-    assert re.fullmatch(r". reading the prompt 25 % · 0 s", reading[0])
+    assert re.fullmatch(r". reading the prompt 25 % · \d+ s", reading[0])
     assert answering == ended == ["Hello"]
 
 
@@ -201,6 +208,26 @@ def test_quiet_leaves_out_notices_but_not_errors() -> None:
 def test_notices_are_wrapped_between_words() -> None:
     lines = show(lambda screen: screen.notice("word " * 30))
     assert all(len(line) < 80 and line.endswith("word") for line in lines)
+
+
+def test_what_is_wrapped_goes_on_below_its_column() -> None:
+    words = " ".join(f"w{n:02}" for n in range(30))
+    lines = show(lambda screen: screen.notice(f"/name [ARGUMENT]  {words}"))
+    assert lines[0].startswith("/name [ARGUMENT]  w00 ")
+    assert all(re.match(r" {18}w\d\d", line) for line in lines[1:])
+    assert " ".join(lines).split()[2:] == words.split()
+    lines = show(lambda screen: screen.notice(f"{'x' * 50}  {words}"))
+    assert all(re.match(r" {4}w\d\d", line) for line in lines[1:])
+
+
+def test_errors_are_wrapped_between_words_and_paths_stay_whole() -> None:
+    names = ", ".join(f"name-of-{n:02}" for n in range(20))
+    lines = show(lambda screen: screen.show_error(UsageError("wrong", hint=names)))
+    assert lines[0] == "wrong"
+    assert all(line.startswith("  name-of-") and len(line) < 80 for line in lines[1:])
+    path = "/".join(["directory"] * 15)
+    lines = show(lambda screen: screen.show_error(UsageError(f"there is no {path}")))
+    assert "".join(lines) == f"there is no {path}"
 
 
 def test_text_goes_to_the_clipboard_by_its_code_and_not_too_much_of_it() -> None:
