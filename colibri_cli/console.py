@@ -160,7 +160,10 @@ def spinner(text: str) -> Iterator[Status | None]:
     if not console.is_terminal:
         yield None
         return
-    with console.status(Text(text, style="faint")) as status:
+    from colibri_cli.logs import lines_wait
+
+    # What is logged would begin behind the text and leave half of it standing.
+    with lines_wait(), console.status(Text(text, style="faint")) as status:
         yield status
 
 

@@ -267,3 +267,14 @@ def test_no_color_writes_no_colour(served: CommandLine) -> None:
         terminal.type("\x04")
         assert terminal.wait() == 0
         assert not re.search(rb"\x1b\[[0-9;]*\b(?:3[0-7]|38|4[0-7]|48|9[0-7])[;m]", terminal.raw)
+
+
+def test_a_warning_while_the_model_loads_has_a_line_of_its_own(served: CommandLine) -> None:
+    warning = "coli-engine: WARNING: a disk was slow"
+    served.variables["FAKE_ENGINE"] = json.dumps({"stderr": warning, "delay_s": 0.3})
+    with chat(served) as terminal:
+        shown = terminal.expect(PROMPT)
+    lines = shown.replace("\r", "\n").split("\n")
+    (said,) = [line for line in lines if "a disk was slow" in line]
+    assert "loading" not in said
+    assert any("loading" in line for line in lines)

@@ -178,7 +178,7 @@ def test_a_refused_grammar_leaves_the_slot_free() -> None:
     ],
 )
 def test_a_grammar_without_any_text_is_refused(grammar: Grammar) -> None:
-    with pytest.raises(BadOption, match="no answer can begin: .*matches nothing"):
+    with pytest.raises(BadOption, match=r"no answer can begin: .*matches nothing"):
         compiler().compile(grammar)
 
 
