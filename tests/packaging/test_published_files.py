@@ -14,7 +14,7 @@ import pytest
 
 from tests.repo.tree import ROOT, relative, tracked_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # four builds
 
 EPOCH = "1796000000"
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Calls of kernels, the work of Python around them counted in such calls, too: of any layer, of a
 # mixture that asks for its experts one by one, of what the engine does around a step.
 CALLS_PER_LAYER: Final = 100
-CALLS_PER_STREAMED_LAYER: Final = 400
+CALLS_PER_STREAMED_LAYER: Final = 1000
 CALLS_PER_STEP: Final = 1500
 
 # What it costs a step of many rows that experts are computed as they arrive, a few at a time, and
