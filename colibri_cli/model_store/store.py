@@ -29,6 +29,7 @@ MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _GGUF_ENDING: Final = re.compile(r"(-[0-9]{5}-of-[0-9]{5})?\.gguf$")  # of a file, or of one part
 _SCHEMA_VERSION: Final = 1
 _MAX_MANIFEST_BYTES: Final = 1024 * 1024
+_MAX_SHOWN: Final = 80  # characters of a name in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,17 @@ def locate_model(wanted: str) -> tuple[Path, str]:
         ModelNotFound: it is neither.
     """
     path = Path(wanted).expanduser()
-    if path.exists():
-        name = path.resolve().name
-        return path.resolve(), _GGUF_ENDING.sub("", name)
+    try:
+        resolved = path.resolve(strict=True)
+    except (FileNotFoundError, ValueError):  # ValueError: a character no path has
+        pass  # a name, perhaps
+    except (OSError, RuntimeError) as error:  # too long, links that lead to each other, ...
+        raise ModelNotFound(
+            f"{_shortened(wanted)} cannot be looked at: {_reason(error)}",
+            hint="set --model or COLI_MODEL to a model directory, a .gguf file or a pulled name",
+        ) from error
+    else:
+        return resolved, _GGUF_ENDING.sub("", resolved.name)
     model = find_model(wanted)
     if model is not None:
         return model.path, model.name
@@ -116,6 +125,16 @@ def locate_model(wanted: str) -> tuple[Path, str]:
         hint="set --model or COLI_MODEL to a model directory, a .gguf file or a pulled name;"
         " `coli pull demo` fetches a small one",
     )
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    """Return the system's words; links in a circle are a RuntimeError before Python 3.13."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or "its links lead to each other"
 
 
 @contextmanager
@@ -273,5 +292,5 @@ def _read_manifest(directory: Path) -> StoredModel | None:
             num_experts=None if experts is None else int(experts),
             license=str(body.get("license", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -113,7 +113,9 @@ class RequestRefused(EngineError):
 
 def unreadable(path: Path, error: OSError) -> CheckpointError:
     """Return what to say of a file of a model that cannot be opened or read; names it twice."""
-    if error.errno == errno.ENOENT:
+    if error.errno == errno.ENOENT and path.is_symlink():
+        hint = f"{path.name} is a link to a file that is gone: copy or pull the model again"
+    elif error.errno == errno.ENOENT:
         hint = f"{path.name} is gone: copy or pull the model again"
     elif error.errno in {errno.EACCES, errno.EPERM}:
         hint = f"allow reading {path.name} and its directory (chmod)"

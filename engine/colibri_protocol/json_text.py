@@ -57,7 +57,7 @@ class _Refused(ValueError):
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise _Refused(f"{word} is not a JSON number")
+    raise _Refused(f"holds {word}, which is not a JSON number")
 
 
 def _unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:

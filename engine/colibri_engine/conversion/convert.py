@@ -7,6 +7,7 @@ the manifest) before the next one begins, so a kill costs at most one file.
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
@@ -104,11 +105,12 @@ class Conversion:
             ConversionError: the directory is in use or holds something else, or the disk is full.
             CheckpointError: the source is damaged, or the disk returns other bytes than written.
         """
-        if self._directory.resolve() == self._checkpoint.path.resolve():
-            raise ConversionError(
-                f"{self._directory} is the source itself", hint="give another directory"
-            )
         try:
+            # Not `resolve`, which raises other things for links that lead to each other.
+            if os.path.realpath(self._directory) == os.path.realpath(self._checkpoint.path):
+                raise ConversionError(
+                    f"{self._directory} is the source itself", hint="give another directory"
+                )
             self._directory.mkdir(parents=True, exist_ok=True)
             with directory_lock(self._directory):
                 self._run(reporter, verify=verify)
@@ -267,7 +269,7 @@ class Conversion:
                 f"{place} is no directory, or lies in none", hint="give another directory"
             )
         return ConversionError(
-            f"cannot write {place}: {reason_of(error)}",
+            f"cannot write {place}: {error.strerror or reason_of(error)}",
             hint="check the disk and the permissions of the directory",
         )
 

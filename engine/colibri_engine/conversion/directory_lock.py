@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +22,17 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
     Raises:
         ConversionError: another process holds it.
+        OSError: there is something in its place that is no file.
     """
-    with (directory / LOCK).open("ab") as file:
+    with open(directory / LOCK, "ab", opener=_open_at_once) as file:
         if not try_lock(file.fileno()):
             raise ConversionError(
                 f"{directory} is being written by another conversion",
                 hint="wait for it, or give another directory",
             )
         yield
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open without waiting for somebody to read a named pipe of that name."""
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)

@@ -34,7 +34,13 @@ _MAX_BYTES: Final = 16 << 20
 # What would be replaced, or would make the directory mean two models.
 _STRANGERS: Final = (
     "*.safetensors", "*.gguf", "config.json", "tokenizer*.json", "generation_config.json",
-    "*.index.json",
+    "*.index.json", "chat_template.jinja", "special_tokens_map.json",
+)  # fmt: skip
+
+
+# What reading a manifest of any content raises; a number of JSON may be beyond all integers.
+_NO_MANIFEST: Final = (
+    CheckpointError, KeyError, TypeError, ValueError, AttributeError, OverflowError,
 )  # fmt: skip
 
 
@@ -121,7 +127,7 @@ class Manifest:
                 for name, entry in body["files"].items()
             }
             is_complete = body["complete"] is True
-        except (CheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except _NO_MANIFEST as error:
             raise ConversionError(
                 f"{self._path} is damaged",
                 hint=f"remove {self._directory} and convert again",

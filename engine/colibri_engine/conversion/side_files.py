@@ -9,7 +9,7 @@ from colibri_engine.errors import CheckpointError
 from colibri_engine.loader.durable import write_json, write_whole
 from colibri_engine.loader.hf_checkpoint import HfCheckpoint
 from colibri_engine.loader.hf_tokenizer import TokenizerFiles
-from colibri_engine.loader.json_file import read_whole
+from colibri_engine.loader.json_file import is_there, read_whole
 from colibri_engine.loader.safetensors import SafetensorsFile
 from colibri_engine.loader.shards import INDEX
 
@@ -45,7 +45,7 @@ def write_side_files(checkpoint: Checkpoint, directory: Path) -> list[str]:
     if isinstance(checkpoint, HfCheckpoint):
         for name in _COPIED:
             source = checkpoint.path / name
-            if source.exists():
+            if is_there(source):
                 write_whole(directory / name, read_whole(source, _MAX_BYTES))
             elif name in _EXPECTED:
                 missing.append(name)

@@ -10,6 +10,7 @@ from colibri_engine.loader.gguf import MAGIC
 from colibri_engine.loader.gguf_checkpoint import GgufCheckpoint
 from colibri_engine.loader.gguf_parts import first_part
 from colibri_engine.loader.hf_checkpoint import HfCheckpoint
+from colibri_engine.loader.json_file import is_there
 from colibri_engine.loader.weight_file import WeightFile
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def open_checkpoint(path: Path, further: Sequence[Path] = ()) -> Checkpoint:
 
 
 def _open(path: Path, further: Sequence[Path]) -> Checkpoint:
-    if path.is_dir() and (path / _CONFIG).exists():
+    if path.is_dir() and is_there(path / _CONFIG):
         return HfCheckpoint(path, further=further)
     if further:
         raise CheckpointError(

@@ -10,7 +10,7 @@ from colibri_engine.loader.container_tensors import ContainerTensors
 from colibri_engine.loader.file_places import FilePlaces
 from colibri_engine.loader.fp8_tensors import Fp8Tensors
 from colibri_engine.loader.hf_tokenizer import TokenizerFiles
-from colibri_engine.loader.json_file import read_json
+from colibri_engine.loader.json_file import is_there, read_json
 from colibri_engine.loader.nested_models import inner_config, inner_names
 from colibri_engine.loader.plain_tensors import PlainTensors
 from colibri_engine.loader.published_parts import published_parts
@@ -66,7 +66,7 @@ class HfCheckpoint:
             self._check_core()
             generation = path / "generation_config.json"
             self.generation_config: Mapping[str, Any] = (
-                read_json(generation, _MAX_CONFIG_BYTES) if generation.exists() else {}
+                read_json(generation, _MAX_CONFIG_BYTES) if is_there(generation) else {}
             )
             files = TokenizerFiles(path)
             self.tokenizer = files.source()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from colibri_engine.errors import CheckpointError, UnsupportedModel
 from colibri_engine.loader.base import SpecialTokens
-from colibri_engine.loader.json_file import parse_json, read_json, read_whole, shown
+from colibri_engine.loader.json_file import is_there, parse_json, read_json, read_whole, shown
 from colibri_engine.loader.tokenizer_source import MAX_TOKEN_ID, AddedToken, TokenizerSource
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TokenizerFiles:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "tokenizer.json"
-        if not self._path.exists():
+        if not is_there(self._path):
             kind = "only tokenizer.model" if (directory / "tokenizer.model").exists() else "none"
             raise CheckpointError(
                 f"{directory} has no tokenizer.json ({kind} found)",
@@ -50,7 +50,7 @@ class TokenizerFiles:
         self._data = read_whole(self._path, _MAX_TOKENIZER_BYTES)
         self._body = parse_json(self._data, self._path, self._path.name)
         config = directory / "tokenizer_config.json"
-        self._config = read_json(config, _MAX_CONFIG_BYTES) if config.exists() else {}
+        self._config = read_json(config, _MAX_CONFIG_BYTES) if is_there(config) else {}
         self._template_file = directory / "chat_template.jinja"
         self.added_tokens = self._read_added_tokens()
         self._max_id = self._check_model()
@@ -103,13 +103,15 @@ class TokenizerFiles:
 
     def chat_template(self) -> str | None:
         """Return the chat template: its own file first, else the one named "default"."""
-        if self._template_file.exists():
+        if is_there(self._template_file):
             data = read_whole(self._template_file, _MAX_TEMPLATE_BYTES)
             try:
                 return data.decode()
             except UnicodeDecodeError as exc:
                 raise CheckpointError(
-                    f"{self._template_file} is not UTF-8", path=self._template_file
+                    f"{self._template_file} is not UTF-8",
+                    path=self._template_file,
+                    hint="the file is damaged; pull or copy the model again",
                 ) from exc
         found = self._config.get("chat_template")
         if isinstance(found, list):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Final, cast
 
 from colibri_engine.errors import CheckpointError
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 # documents, a tokenizer of 300,000 tokens and a header of 120,000 tensors, hold about two.
 _MAX_VALUES: Final = 12_000_000
 _MAX_DEPTH: Final = 32  # real ones have some ten levels; repr and the like recurse
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether a name is taken, be it by a link to nothing: to read that is an error.
+
+    Whoever may do without a file asks this; a broken link means one that was lost, not one that a
+    model never had.
+    """
+    return os.path.lexists(path)
 
 
 def read_json(path: Path, max_bytes: int) -> dict[str, object]:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 from colibri_engine.errors import CheckpointError
-from colibri_engine.loader.json_file import read_json
+from colibri_engine.loader.json_file import is_there, read_json
 from colibri_engine.loader.safetensors import SafetensorsEntry, SafetensorsFile
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ShardSet:
                 self._add(file)
             for path in paths:
                 self._add(SafetensorsFile(path))
-            if (directory / INDEX).exists():
+            if is_there(directory / INDEX):
                 self._check_index()
         except BaseException:
             self.close()

@@ -7,6 +7,7 @@ mapping would end the process. Thread-safe.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -28,17 +29,27 @@ class WeightFile:
         path: The file.
 
     Raises:
-        CheckpointError: it cannot be opened.
+        CheckpointError: it cannot be opened, or is a pipe or a device.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
         try:
-            self._file = path.open("rb", buffering=0)
+            self._file = open(  # noqa: SIM115 - `close` does
+                path, "rb", buffering=0, opener=_open_at_once
+            )
         except OSError as exc:
             raise unreadable(path, exc) from exc
-        self.size = os.fstat(self._file.fileno()).st_size
+        status = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            self._file.close()
+            raise CheckpointError(
+                f"{path} is a pipe or a device, not a file",
+                path=path,
+                hint="put the file itself there: copy or pull the model again",
+            )
+        self.size = status.st_size
 
     def read(self, offset: int, count: int) -> npt.NDArray[np.uint8]:
         """Return `count` bytes from `offset` in a fresh array.
@@ -83,3 +94,8 @@ class WeightFile:
             path=self.path,
             hint="pull or copy the model again",
         )
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open without waiting for somebody to write into a named pipe; files do not mind."""
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))

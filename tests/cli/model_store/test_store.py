@@ -71,6 +71,15 @@ def test_what_is_nowhere_is_named_with_what_there_is(name: str) -> None:
         locate_model(name)
 
 
+def test_a_path_that_cannot_be_looked_at_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(ModelNotFound, match=r"circle' cannot be looked at: ") as caught:
+        locate_model(str(tmp_path / "circle"))
+    assert "--model" in str(caught.value.hint)
+    with pytest.raises(ModelNotFound, match=r"…' cannot be looked at: File name too long$"):
+        locate_model("x" * 5000)
+
+
 def test_a_failed_attempt_leaves_nothing_and_keeps_what_was(data_home: Path) -> None:
     add("a", b"old")
     with pytest.raises(RuntimeError):
@@ -95,6 +104,18 @@ def test_foreign_directories_are_skipped(text: str) -> None:
     directory = paths.models_dir() / "bad"
     directory.mkdir()
     (directory / "model.json").write_text(text, encoding="latin-1")
+    assert [model.name for model in list_models()] == ["good"]
+
+
+@pytest.mark.parametrize(
+    "size", ["Infinity", "1e999", "NaN", pytest.param("[" * 100_000, id="nested")]
+)
+def test_a_description_that_no_number_fits_is_skipped(size: str) -> None:
+    add("good")
+    model = add("bad")
+    text = json.dumps({"family": "llama", "target": ".", "source": "", "num_experts": None})
+    manifest = paths.models_dir() / model.name / "model.json"
+    manifest.write_text(f'{text[:-1]}, "num_bytes": {size}}}')
     assert [model.name for model in list_models()] == ["good"]
 
 

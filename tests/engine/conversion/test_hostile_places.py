@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from colibri_engine.conversion.convert import Conversion
+from colibri_engine.conversion.directory_lock import LOCK
 from colibri_engine.conversion.manifest import MANIFEST
 from colibri_engine.conversion.options import Layout
 from colibri_engine.errors import CheckpointError, ConversionError
@@ -150,7 +151,13 @@ def test_a_source_that_is_cut_while_it_is_read_is_named(tmp_path: Path) -> None:
 # ---- where the result is to go ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "other.gguf", "a.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json", "tokenizer.json", "other.gguf", "a.safetensors", "chat_template.jinja",
+        "special_tokens_map.json",
+    ],
+)  # fmt: skip
 def test_a_directory_with_files_of_another_model_is_left_alone(tmp_path: Path, name: str) -> None:
     source = write_source(tmp_path / "source")
     out = tmp_path / "out"
@@ -160,6 +167,31 @@ def test_a_directory_with_files_of_another_model_is_left_alone(tmp_path: Path, n
         convert(source.path, out)
     assert (out / name).read_text() == "precious"
     assert not weight_files(out).keys() - {name}
+
+
+def test_links_that_lead_to_each_other_are_no_destination(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    (tmp_path / "out").symlink_to("out")
+    with pytest.raises(ConversionError, match=r"out is no directory, or lies in none"):
+        convert(source.path, tmp_path / "out")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="hardware: a system without named pipes")
+@pytest.mark.parametrize("name", [MANIFEST, LOCK])
+def test_a_pipe_among_the_files_of_a_conversion_ends_it(tmp_path: Path, name: str) -> None:
+    source = write_source(tmp_path / "source")
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / name)
+    with pytest.raises(ConversionError, match=re.escape(name)):
+        convert(source.path, tmp_path / "out")
+
+
+def test_the_place_that_cannot_be_written_is_named_once(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source")
+    (tmp_path / "out" / LOCK).mkdir(parents=True)
+    with pytest.raises(ConversionError) as caught:
+        convert(source.path, tmp_path / "out")
+    assert str(caught.value) == f"cannot write {tmp_path / 'out' / LOCK}: Is a directory"
 
 
 def test_files_that_mean_no_model_are_no_obstacle(tmp_path: Path) -> None:

@@ -243,6 +243,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
         "{",
         '{"schema_version": 1}',
         '{"schema_version":1,"parameters":3,"source":"","files":{}}',
+        '{"schema_version":1,"parameters":{},"source":"","files":{"a":{"bytes":1e999,"sha256":""}}}',
     ],
 )
 def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str) -> None:

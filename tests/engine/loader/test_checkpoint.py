@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -449,6 +450,45 @@ def test_end_tokens_that_are_no_ids_are_refused(tmp_path: Path, bad: object) -> 
     write_hf(tmp_path)
     change_config(tmp_path, eos_token_id=bad)
     assert "token id" in str(refusal(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+        "chat_template.jinja", "model.safetensors", "model.safetensors.index.json",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["lost", "circle"])
+def test_a_link_to_a_file_that_is_gone_is_named(tmp_path: Path, name: str, kind: str) -> None:
+    """A store of links whose files were cleared away must not turn into another model."""
+    write_hf(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to(name if kind == "circle" else "gone")
+    with pytest.raises(CheckpointError, match=f"cannot read .*{re.escape(name)}: ") as caught:
+        open_checkpoint(tmp_path)
+    assert kind == "circle" or "is a link to a file that is gone" in str(caught.value.hint)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="hardware: a system without named pipes")
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "more.safetensors"]
+)
+def test_a_named_pipe_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    """To open one for reading waits for whoever writes into it, which may be nobody."""
+    write_hf(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(CheckpointError, match=f"{re.escape(name)} is a pipe or a device"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_template_in_another_encoding_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    write_hf(tmp_path)
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff{{ messages }}")
+    with pytest.raises(CheckpointError, match=r"chat_template\.jinja is not UTF-8") as caught:
+        open_checkpoint(tmp_path)
+    assert caught.value.hint == "the file is damaged; pull or copy the model again"
 
 
 def test_the_optional_files_are_optional(tmp_path: Path) -> None:

@@ -253,6 +253,19 @@ def a_gguf_file(directory: Path) -> tuple[Path, Path, int]:
     return path, path, 12_000
 
 
+def a_gguf_file_of_levels(type_name: str, sizes: dict[str, Any]) -> Maker:
+    def make(directory: Path) -> tuple[Path, Path, int]:
+        path = write_gguf_model(directory / "m.gguf", type_name=type_name, **sizes).path
+        return path, path, 12_000
+
+    return make
+
+
+def an_nvfp4_one(directory: Path) -> tuple[Path, Path, int]:
+    write_quantized(directory, "nvfp4")
+    return directory, directory / "model.safetensors", 6000
+
+
 def a_published_one(name: str, header: int, dtype: str = "F32") -> Maker:
     def make(directory: Path) -> tuple[Path, Path, int]:
         write_hf(directory, dtype=dtype, fp8_block=(16, 16), **SMALL)
@@ -282,7 +295,12 @@ MAKERS: dict[str, Maker] = {
     "tokenizer": a_published_one("tokenizer.json", 1500),
     "int4 container": a_container("int4-grouped"),
     "e8 container": a_container("e8-iq3-lattice"),
+    "mxfp4 container": a_container("mxfp4"),
     "stream": a_stream,
+    "gguf of MXFP4": a_gguf_file_of_levels("MXFP4", SMALL),
+    "gguf of IQ4_NL": a_gguf_file_of_levels("IQ4_NL", SMALL),
+    "gguf of IQ4_XS": a_gguf_file_of_levels("IQ4_XS", SUPERBLOCKS),
+    "nvfp4": an_nvfp4_one,
 }
 
 
