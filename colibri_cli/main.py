@@ -6,6 +6,7 @@ nothing heavy, so that `coli --version` answers before Typer is loaded.
 
 from __future__ import annotations
 
+import codecs
 import io
 import sys
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "coli"
 _GPU_OPTIONS = frozenset({"--gpu", "--vram"})  # of other engines of this kind
+
+_LIKENESSES = {"·": "-", "→": "->", "…": "...", "─": "-", "│": "|"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,13 +93,22 @@ def _run(arguments: list[str]) -> int:
 
 
 def _tolerate_narrow_encodings() -> None:
-    """Write "?" where a stream cannot encode a character, instead of failing."""
+    """Write a likeness or "?" where a stream cannot encode a character, instead of failing."""
+    codecs.register_error("likeness", _likeness)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             if sys.platform == "win32":
                 stream.reconfigure(encoding="utf-8")
-            elif stream.errors in {"strict", "surrogateescape"}:  # the latter in the C locale
-                stream.reconfigure(errors="replace")
+            # surrogateescape is that of the C locale, backslashreplace that of standard error
+            elif stream.errors in {"strict", "surrogateescape", "backslashreplace"}:
+                stream.reconfigure(errors="likeness")
+
+
+def _likeness(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_LIKENESSES.get(character, "?") for character in text), error.end
 
 
 def _raise_on_end_signals() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from contextlib import contextmanager
@@ -69,8 +70,8 @@ class PlainInput:
     def _read_all(self) -> None:
         try:
             if sys.stdin is not None:
-                for raw in sys.stdin.buffer:
-                    self._put(raw.decode("utf-8", "replace").rstrip("\r\n"))
+                for raw in _lines_of(sys.stdin.fileno()):
+                    self._put(raw.decode("utf-8", "replace").rstrip("\r"))
         except (OSError, ValueError):
             pass
         self._put(None)
@@ -104,3 +105,17 @@ def typing_ahead() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _lines_of(descriptor: int) -> Iterator[bytes]:
+    """Yield lines as they come.
+
+    Not through the buffer of standard input: its lock, held while a terminal keeps us waiting,
+    would make Python abort when the chat is left.
+    """
+    rest = b""
+    while chunk := os.read(descriptor, 65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest

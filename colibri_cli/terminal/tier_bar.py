@@ -6,6 +6,7 @@ disappears.
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
@@ -63,7 +64,8 @@ def print_tier_bar(tiers: Mapping[str, Any], width: int) -> None:
     """Print bar and legend on standard output, coloured where that has colours."""
     console = stdout_console()
     has_color = console.is_terminal and console.color_system is not None
-    width = min(width, console.width) if console.is_terminal else width
+    # Rich takes every dumb terminal for one of 80 columns.
+    width = min(width, shutil.get_terminal_size().columns)
     console.print(tier_bar(tiers, width, has_color=has_color), soft_wrap=not console.is_terminal)
 
 
