@@ -8,10 +8,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from colibri_cli.errors import UsageError
 from colibri_protocol.settings import SETTINGS, Kind, Setting
 
 _METAVARS = {
@@ -49,6 +51,23 @@ def _model_names(incomplete: str) -> list[str]:
     from colibri_cli.model_store.store import list_models
 
     return [model.name for model in list_models() if model.name.startswith(incomplete)]
+
+
+def path_of(flag: str, given: str) -> Path:
+    """Return the path that a user named with a flag.
+
+    Raises:
+        UsageError: It is empty, or in the home directory of nobody.
+    """
+    if not given.strip():
+        raise UsageError(f"{flag} is empty", hint="name a file or directory; is a variable unset?")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"{flag} {given} is in the home directory of nobody",
+            hint="write the path out, or ./~ for a name that begins so",
+        ) from error
 
 
 def takes(options_class: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -3,13 +3,12 @@
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from colibri_cli.errors import ModelNotFound
-from colibri_cli.options import JsonOptions, OutputOptions, takes
+from colibri_cli.options import JsonOptions, OutputOptions, path_of, takes
 from colibri_cli.settings import prepare
 
 _SCHEMA_VERSION = 1
@@ -27,7 +26,7 @@ class AddOptions(JsonOptions, OutputOptions):
 def command(options: AddOptions) -> None:
     """Give a model directory on any drive a name."""
     settings = prepare(options, "add")
-    path = Path(options.path).expanduser()
+    path = path_of("PATH", options.path)
     if not path.exists():
         raise ModelNotFound(f"there is nothing at {options.path!r}", hint="name a model directory")
     from colibri_cli.model_store.adding import add_model

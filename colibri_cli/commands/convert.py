@@ -3,13 +3,12 @@
 import json
 import sys
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from colibri_cli.errors import UsageError
-from colibri_cli.options import JsonOptions, OutputOptions, setting, takes
+from colibri_cli.options import JsonOptions, OutputOptions, path_of, setting, takes
 from colibri_cli.settings import prepare
 
 _SCHEMA_VERSION = 1
@@ -162,7 +161,7 @@ def command(options: ConvertOptions) -> None:
         arguments["threads"] = str(threads)
     request = ConvertRequest(
         source=_source(options),
-        out=Path(options.out).expanduser(),
+        out=path_of("--model", options.out),
         arguments=arguments,
         dry_run=options.dry_run,
         revision=options.revision,
@@ -196,6 +195,8 @@ def _source(options: ConvertOptions) -> str:
     repo = None if options.repo is None else f"hf:{options.repo.removeprefix('hf:')}"
     given = [name for name in (options.source, options.source_dir, repo) if name is not None]
     if len(given) == 1:
+        if not given[0].strip():
+            raise UsageError("the source is empty", hint="name one; is a variable unset?")
         return given[0]
     raise UsageError(
         f"several sources were named: {', '.join(given)}" if given else "no source was named",

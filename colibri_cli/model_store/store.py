@@ -98,9 +98,8 @@ def locate_model(wanted: str) -> tuple[Path, str]:
     Raises:
         ModelNotFound: it is neither.
     """
-    path = Path(wanted).expanduser()
     try:
-        resolved = path.resolve(strict=True)
+        resolved = Path(wanted).expanduser().resolve(strict=True)
     except (FileNotFoundError, ValueError):  # ValueError: a character no path has
         pass  # a name, perhaps
     except (OSError, RuntimeError) as error:  # too long, links that lead to each other, ...
@@ -132,9 +131,12 @@ def _shortened(text: str) -> str:
 
 
 def _reason(error: OSError | RuntimeError) -> str:
-    """Return the system's words; links in a circle are a RuntimeError before Python 3.13."""
-    text = error.strerror if isinstance(error, OSError) else None
-    return text or "its links lead to each other"
+    """Return the system's words, or those for what is a RuntimeError instead."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if "home" in str(error):
+        return "nobody has that home directory"
+    return "its links lead to each other"  # before Python 3.13
 
 
 @contextmanager
