@@ -216,7 +216,8 @@ def test_weights_that_are_gone_or_may_not_be_read_are_named_in_the_remedy(
     with pytest.raises(CheckpointError) as gone:
         startup.load(config(path))
     assert gone.value.message == f"cannot read {weights}: No such file or directory"
-    assert gone.value.hint == f"{weights.name} is gone: copy or pull the model again"
+    lost = f"{weights.name} is a link to a file that is gone"
+    assert gone.value.hint == f"{lost}: copy or pull the model again"
     weights.unlink()
     away.rename(weights)
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.repo.tree import ROOT, relative, tracked_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # four builds
+pytestmark = pytest.mark.slow
 
 EPOCH = "1796000000"
 

@@ -131,7 +131,8 @@ def test_hits_and_times_are_those_of_the_reply(stream: Path) -> None:
     first = finished(engine, 1, list(range(40, 60)))
     cold = only(first, Finished).hit_percent
     last = [finished(engine, number, list(range(40, 60))) for number in range(2, 6)][-1]
-    assert 0 <= cold < only(last, Finished).hit_percent <= 100
+    # What guesses bring in time counts as there, so that a fast disk makes even the first all hits.
+    assert 0 <= cold <= only(last, Finished).hit_percent <= 100
     profile = only(first, TurnProfile)
     assert profile.expert_disk_s > 0
     assert 0 <= profile.expert_wait_s < profile.wall_s

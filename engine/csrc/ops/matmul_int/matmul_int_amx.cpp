@@ -7,8 +7,6 @@
 // under way at a time, across the borders of weight tiles: one is multiplied, the one two before it
 // stored, and the vector units scale the one before that into accumulators that stay in registers.
 // Few rows leave most of a tile empty and go the AVX-512 way.
-#include <cstring>
-
 #include "ops/matmul_int/blocks.h"
 #include "ops/matmul_int/matmul_int.h"
 #include "ops/matmul_int/segment_amx.h"
@@ -140,7 +138,7 @@ void multiply_job(const Job& job) {
   for (int64_t t = 0; t < job.num_tiles; ++t) {
     // Also rows there are not, up to a whole tile.
     for (int64_t r = 0; r < job.num_rows; r += kTileRows) {
-      std::memset(scratch.results[t][r], 0, sizeof scratch.results[t][r] * kTileRows);
+      __builtin_memset(scratch.results[t][r], 0, sizeof scratch.results[t][r] * kTileRows);
     }
   }
   for (float (&row)[kTileRows] : scratch.scales) _mm512_store_ps(row, _mm512_setzero_ps());
