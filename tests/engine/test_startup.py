@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -221,14 +222,14 @@ def test_weights_that_are_gone_or_may_not_be_read_are_named_in_the_remedy(
     weights.unlink()
     away.rename(weights)
 
-    opened = Path.open
+    opened = os.open
 
-    def refused(self: Path, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        if self == weights:
-            raise PermissionError(13, "Permission denied", str(self))
-        return opened(self, *args, **options)
+    def refused(name: str, flags: int, *more: int, **options: Any) -> int:  # noqa: ANN401
+        if str(name) == str(weights):
+            raise PermissionError(13, "Permission denied", name)
+        return opened(name, flags, *more, **options)
 
-    monkeypatch.setattr(Path, "open", refused)  # for root no mode forbids it
+    monkeypatch.setattr(os, "open", refused)  # for root no mode forbids it
     with pytest.raises(CheckpointError) as kept:
         open_checkpoint(path)
     assert kept.value.message == f"cannot read {weights}: Permission denied"
