@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from colibri_engine.errors import ConversionError
 from colibri_engine.loader.file_lock import try_lock
+from colibri_engine.loader.opening import open_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +24,10 @@ def directory_lock(directory: Path) -> Iterator[None]:
         ConversionError: another process holds it.
         OSError: there is something in its place that is no file.
     """
-    with open(directory / LOCK, "ab", opener=_open_at_once) as file:
+    with open(directory / LOCK, "ab", opener=open_at_once) as file:
         if not try_lock(file.fileno()):
             raise ConversionError(
                 f"{directory} is being written by another conversion",
                 hint="wait for it, or give another directory",
             )
         yield
-
-
-def _open_at_once(name: str, flags: int) -> int:
-    """Open without waiting for somebody to read a named pipe of that name."""
-    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 
 from colibri_engine.errors import EngineError
+from colibri_engine.quant.base import bf16_to_f32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -251,7 +252,7 @@ def rows_in(records: Records, shape: RowShape) -> npt.NDArray[np.float32]:
     row = records[:, _ID.size : -_CRC.size]
     if not shape.is_half:
         return row.view(np.float32)
-    return (row.view(np.uint16).astype(np.uint32) << _UPPER).view(np.float32)
+    return bf16_to_f32(row.view(np.uint16))
 
 
 def state_checksum(state: npt.NDArray[np.float32], length: int, seed: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from colibri_engine.errors import CheckpointError, reason_of, unreadable
+from colibri_engine.loader.opening import open_at_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ class WeightFile:
         self._lock = threading.Lock()
         try:
             self._file = open(  # noqa: SIM115 - `close` does
-                path, "rb", buffering=0, opener=_open_at_once
+                path, "rb", buffering=0, opener=open_at_once
             )
         except OSError as exc:
             raise unreadable(path, exc) from exc
@@ -94,8 +95,3 @@ class WeightFile:
             path=self.path,
             hint="pull or copy the model again",
         )
-
-
-def _open_at_once(name: str, flags: int) -> int:
-    """Open without waiting for somebody to write into a named pipe; files do not mind."""
-    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))

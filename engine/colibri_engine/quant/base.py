@@ -115,7 +115,7 @@ class IntTensor:
     @property
     def is_finite(self) -> bool:
         """Whether every scale and minimum is a number."""
-        return _all_finite(self.scales) and (self.mins is None or _all_finite(self.mins))
+        return all_finite(self.scales) and (self.mins is None or all_finite(self.mins))
 
     def widened(self) -> IntTensor:
         """Return the same matrix without levels: their numbers as codes of 8 bits."""
@@ -293,7 +293,8 @@ def row_group(num_inputs: int) -> int:
     return -(-num_inputs // 64) * 64
 
 
-def _all_finite(values: Scales) -> bool:
+def all_finite(values: Scales) -> bool:
+    """Tell whether every scale is a number."""
     if values.dtype == np.uint8:
         return bool((values != _NOT_A_POWER).all())
     if values.dtype == np.float16:  # numpy tests these one by one; their bits go faster

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from colibri_engine.quant.base import Bytes, Floats, IntTensor, Scales
+from colibri_engine.quant.base import Bytes, Floats, IntTensor, Scales, all_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,6 @@ _INPUT_PAD: Final = 64  # inputs are padded to a multiple of this
 _STREAM_PAD: Final = 64  # bytes: every stream begins on a cache line
 _CHUNK_BYTES: Final = 4 << 20  # of unpacked codes handled at once
 _SCALE_TYPES: Final[dict[int, npt.DTypeLike]] = {1: np.uint8, 2: np.float16, 4: np.float32}
-_NOT_A_POWER: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +142,7 @@ class PackedTensor:
     def has_finite_scales(self) -> bool:
         """Tell whether every scale and minimum is a number."""
         scales = self.packed[self.layout.codes_nbytes :].view(_SCALE_TYPES[self.layout.scale_bytes])
-        if self.layout.scale_bytes == 1:
-            return bool((scales != _NOT_A_POWER).all())
-        return bool(np.isfinite(scales).all())
+        return all_finite(scales)
 
 
 def pack_matrix(tensor: IntTensor) -> Bytes:

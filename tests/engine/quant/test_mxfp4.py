@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from colibri_engine.kernels import Matrix
+from colibri_engine.layers.weights import pack
 from colibri_engine.quant import mxfp4, nvfp4
 from colibri_engine.quant.base import IntTensor, MatrixShape
 from colibri_engine.quant.nibbles import join_pairs, split_pairs
@@ -71,23 +71,11 @@ def draw(num_outputs: int, num_inputs: int) -> IntTensor:
     return mxfp4.from_rows(packed, scales, num_inputs)
 
 
-def packed(stored: IntTensor) -> Matrix:
-    return Matrix.from_codes(
-        stored.codes,
-        stored.scales,
-        stored.zero,
-        stored.mins,
-        bits=stored.bits,
-        group=stored.group,
-        levels=stored.levels,
-    )
-
-
 def test_in_memory_it_takes_what_it_takes_in_files() -> None:
     stored = draw(64, 2048)
     in_files = stored.codes.size / 2 + stored.scales.size
-    assert packed(stored).nbytes == in_files
-    assert packed(stored.widened()).nbytes > 2 * in_files
+    assert pack(stored).nbytes == in_files
+    assert pack(stored.widened()).nbytes > 2 * in_files
 
 
 def test_nvfp4_is_held_in_four_bits_too() -> None:
@@ -96,7 +84,7 @@ def test_nvfp4_is_held_in_four_bits_too() -> None:
     scales = rng.integers(0x20, 0x60, 16 * 8, dtype=np.uint8)
     stored = nvfp4.FORMAT.to_stored(weights, scales, MatrixShape(16, 128))
     assert isinstance(stored, IntTensor)
-    matrix = packed(stored)
+    matrix = pack(stored)
     assert matrix.nbytes == 16 * 128 // 2 + 16 * 8 * 4
     np.testing.assert_array_equal(matrix.unpack(), stored.unpack())
 
@@ -104,8 +92,8 @@ def test_nvfp4_is_held_in_four_bits_too() -> None:
 @pytest.mark.parametrize("num_inputs", [1, 31, 64, 100, 320])
 def test_the_kernels_hold_the_same_values_with_levels_and_without(num_inputs: int) -> None:
     stored = draw(21, num_inputs)
-    np.testing.assert_array_equal(packed(stored).unpack(), stored.unpack())
-    np.testing.assert_array_equal(packed(stored.widened()).unpack(), stored.unpack())
+    np.testing.assert_array_equal(pack(stored).unpack(), stored.unpack())
+    np.testing.assert_array_equal(pack(stored.widened()).unpack(), stored.unpack())
 
 
 @pytest.mark.parametrize("num_inputs", [0, 1, 2, 33])

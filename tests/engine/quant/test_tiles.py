@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from colibri_engine.kernels import Matrix
+from colibri_engine.layers.weights import pack
 from colibri_engine.quant.base import IntTensor, Scales
 from colibri_engine.quant.tiles import (
     TILE,
@@ -50,18 +51,6 @@ def random_tensor(
     )
 
 
-def native(tensor: IntTensor) -> Matrix:
-    return Matrix.from_codes(
-        tensor.codes,
-        tensor.scales,
-        tensor.zero,
-        tensor.mins,
-        bits=tensor.bits,
-        group=tensor.group,
-        levels=tensor.levels,
-    )
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("group", [16, 48, 64, 256])
 @pytest.mark.parametrize("with_mins", [False, True], ids=["zero", "mins"])
@@ -78,7 +67,7 @@ def test_bytes_are_those_of_the_native_packer_and_come_back(
     layout = TileLayout.of(tensor)
     packed = pack_matrix(tensor)
     assert packed.size == layout.nbytes
-    np.testing.assert_array_equal(packed, native(tensor).packed())
+    np.testing.assert_array_equal(packed, pack(tensor).packed())
 
     taken = Matrix.from_packed(
         packed,
@@ -89,7 +78,7 @@ def test_bytes_are_those_of_the_native_packer_and_come_back(
         scale_bytes=2 if dtype is np.float16 else 4,
     )
     np.testing.assert_array_equal(taken.packed(), packed)
-    np.testing.assert_array_equal(taken.unpack(), native(tensor).unpack())
+    np.testing.assert_array_equal(taken.unpack(), pack(tensor).unpack())
 
     back = unpack_matrix(packed, layout)
     np.testing.assert_array_equal(back.codes, tensor.codes)
@@ -114,7 +103,7 @@ def test_levels_go_with_the_bytes_and_come_back(
     layout = TileLayout.of(tensor)
     packed = pack_matrix(tensor)
     assert packed.size == layout.nbytes
-    np.testing.assert_array_equal(packed, native(tensor).packed())
+    np.testing.assert_array_equal(packed, pack(tensor).packed())
     taken = Matrix.from_packed(
         packed,
         shape,
@@ -162,7 +151,7 @@ def test_a_large_matrix_comes_in_chunks_of_bounded_size() -> None:
     tensor = random_tensor((5000, 4096), bits=8, group=4096)
     chunks = list(packed_chunks(tensor))
     assert max(chunk.nbytes for chunk in chunks) <= 4 << 20
-    np.testing.assert_array_equal(np.concatenate(chunks), native(tensor).packed())
+    np.testing.assert_array_equal(np.concatenate(chunks), pack(tensor).packed())
 
 
 @pytest.mark.parametrize(
