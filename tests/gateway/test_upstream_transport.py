@@ -73,6 +73,43 @@ def test_a_connection_is_used_again() -> None:
     run_async(body)
 
 
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+
+
+def test_a_connection_rests_after_a_stream() -> None:
+    """Some servers close it then without a word, and the next request would be lost."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(STREAM)
+        writer.close()
+        await writer.wait_closed()
+
+    async def body() -> None:
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=url, transport=KeepAliveTransport()) as client:
+            for _ in range(50):
+                assert (await client.get("/")).text == "ok"
+        server.close()
+        await asyncio.sleep(0.02)
+
+    run_async(body)
+
+
+def test_a_connection_that_stayed_open_after_a_stream_is_used_again() -> None:
+    async def body() -> None:
+        async with peer_and_client(STREAM) as (peer, client):
+            for _ in range(2):
+                assert (await client.get("/")).text == "ok"
+            assert peer.num_connections == 2
+            await asyncio.sleep(0.1)
+            assert (await client.get("/")).text == "ok"
+            assert (peer.num_requests, peer.num_connections) == (3, 2)
+
+    run_async(body)
+
+
 @pytest.mark.parametrize(
     "answer",
     [

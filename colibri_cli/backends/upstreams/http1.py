@@ -40,6 +40,7 @@ class HttpExchange:
         headers: Of the answer.
         payload: Pieces of its body that were not taken yet.
         is_complete: All of the answer has come.
+        is_chunked: Its length is told piece by piece, as that of a stream.
         is_kept: The connection may be used again afterwards.
 
     Raises:
@@ -61,7 +62,7 @@ class HttpExchange:
         self._is_head_request = method == b"HEAD"
         self._buffer = b""
         self._left: int | None = None  # of a body of known length
-        self._is_chunked = False
+        self.is_chunked = False
         self._chunks = ChunkDecoder(may_be_small=True)
         self.request = b"".join(part for part in parts if part)
         self.status = 0
@@ -95,7 +96,7 @@ class HttpExchange:
         """
         if self.is_complete:
             return
-        if not self.status or self._is_chunked or self._left is not None:
+        if not self.status or self.is_chunked or self._left is not None:
             raise Malformed("the server closed the connection within its answer")
         self.is_complete = True  # the length of such a body is told by its end
 
@@ -128,18 +129,18 @@ class HttpExchange:
         self.headers = list(head.headers)
         fields = dict(self.headers)  # h11 has joined nothing, and refused two different lengths
         words = {word.strip() for word in fields.get(b"connection", b"").lower().split(b",")}
-        self._is_chunked = b"transfer-encoding" in fields
+        self.is_chunked = b"transfer-encoding" in fields
         length = fields.get(b"content-length")
         if self._is_head_request or self.status in _BODILESS:
-            self._is_chunked, self._left = False, 0
-        elif not self._is_chunked and length is not None:
+            self.is_chunked, self._left = False, 0
+        elif not self.is_chunked and length is not None:
             self._left = int(length)
-        has_end = self._is_chunked or self._left is not None
+        has_end = self.is_chunked or self._left is not None
         self.is_kept = has_end and head.http_version == b"1.1" and b"close" not in words
         self.is_complete = self._left == 0
 
     def _read_body(self, data: bytes) -> None:
-        if self._is_chunked:
+        if self.is_chunked:
             self._read_chunks(data)
             return
         if self._left is not None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _READ_AHEAD: Final = 64 * 1024  # bytes of a body kept untaken before reading stops
+# llama-server closes a connection after each stream, and says that it keeps it: the end comes in a
+# millisecond, but a request that was written before it is lost.
+_REST_S: Final = 0.05
 _CLOSED: Final = "the server closed the connection"
 
 
@@ -27,6 +30,7 @@ class Link(asyncio.Protocol):
 
     Attributes:
         idle_since: Loop time of the end of its last exchange.
+        rested_at: Loop time from which on another may begin.
         on_lost: Called once it is of no use any more.
     """
 
@@ -38,7 +42,7 @@ class Link(asyncio.Protocol):
         self._num_untaken = 0
         self._is_reading = True
         self._problem: str | None = None
-        self.idle_since = 0.0
+        self.idle_since = self.rested_at = 0.0
         self.on_lost: Callable[[], None] | None = None
 
     @property
@@ -134,6 +138,8 @@ class Link(asyncio.Protocol):
             return False
         self._resume_reading()
         self.idle_since = self._loop.time()
+        is_stream = exchange is not None and exchange.is_chunked
+        self.rested_at = self.idle_since + (_REST_S if is_stream else 0.0)
         return True
 
     def close(self) -> None:

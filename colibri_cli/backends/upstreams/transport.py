@@ -88,12 +88,12 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
     def _take(self, origin: _Origin) -> Link | None:
         """Return a connection that was used a moment ago; older ones are closed."""
         links = self._idle.get(origin, [])
-        oldest = asyncio.get_running_loop().time() - KEEPALIVE_S
-        while links and links[0].idle_since < oldest:
+        now = asyncio.get_running_loop().time()
+        while links and links[0].idle_since < now - KEEPALIVE_S:
             links.pop(0).close()
-        while links:
-            link = links.pop()
-            if link.is_open:
+        for link in reversed(links):
+            if link.is_open and link.rested_at <= now:
+                links.remove(link)
                 return link
         return None
 
