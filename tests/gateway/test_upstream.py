@@ -14,7 +14,7 @@ from colibri_cli.backends.upstreams.served import UpstreamTarget
 from colibri_cli.errors import ServerRefused, UsageError
 from colibri_cli.gateway.auth import ApiKeys
 from colibri_cli.supervisor.shares import parse_shares
-from tests.fakes.scripted_upstream import ScriptedUpstream
+from tests.fakes.scripted_upstream import METRICS, ScriptedUpstream
 from tests.fakes.supervised import run_async
 from tests.gateway.routes.gateway_rig import chunks_of, finish_of, joined
 from tests.gateway.upstream_rig import front_of, until
@@ -354,6 +354,21 @@ def test_its_figures_are_shown(owner: str, kv_usage: float | None) -> None:
     run_async(body)
 
 
+def test_figures_that_are_no_numbers_harm_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = METRICS["vllm"].replace("{running}", "NaN").replace(" 0.25", " +Inf")
+    monkeypatch.setitem(METRICS, "vllm", page)
+
+    async def body() -> None:
+        async with ScriptedUpstream() as upstream, front_of(upstream.url) as front:
+            await until(lambda: front.run.telemetry().upstream is not None)
+            status, health = await front.health()
+            shown = health["upstream"]
+            assert (status, shown["running"], shown["kv_usage"]) == (200, None, None)
+            assert shown["waiting"] == 2
+
+    run_async(body)
+
+
 def test_a_slow_client_slows_the_server_down() -> None:
     """What was not taken is not piled up here: the server's own sends begin to wait."""
     num_pieces, piece = 3000, "x" * 8192  # 24 MB, far beyond all socket buffers together
@@ -388,8 +403,9 @@ def test_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         async with ScriptedUpstream() as upstream, front_of(upstream.url) as front:
             for _ in range(10):
                 await front.chat("hi")
+                await asyncio.sleep(0.06)  # a connection rests after a stream
             assert len(upstream.bodies) == 10
-            assert upstream.num_connections <= 3  # one for requests, one or two for looks
+            assert upstream.num_connections <= 5  # some for looks, or beside one that rests
 
     run_async(body)
 

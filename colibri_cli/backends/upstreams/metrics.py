@@ -6,6 +6,7 @@ Counters become rates between two looks. A figure that the server does not give 
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -98,5 +99,7 @@ def _values(page: str, wanted: tuple[str, ...]) -> dict[str, list[float]]:
         words = rest.split()  # a time may follow the value
         if name in wanted and words:
             with contextlib.suppress(ValueError):
-                values.setdefault(name, []).append(float(words[0]))
+                value = float(words[0])
+                if math.isfinite(value):  # "NaN" stands for no value yet, and is no JSON
+                    values.setdefault(name, []).append(value)
     return values
