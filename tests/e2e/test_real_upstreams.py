@@ -8,6 +8,7 @@ printed, for docs/measurements.md.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import re
 import signal
@@ -216,6 +217,8 @@ def test_llama_server_is_killed_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_vllm_is_started_answers_and_comes_back(tmp_path: Path) -> None:
+    # It takes minutes to load, twice: the limit of one test is that of `run_async` below.
+    faulthandler.cancel_dump_traceback_later()
     program, model = named("PEER_VLLM", "PEER_VLLM_MODEL")
     arguments = (
         *("--max-model-len", "1024", "--dtype", "float32", "--enforce-eager"),

@@ -104,6 +104,33 @@ def test_it_is_started_again(vllm: Path, tmp_path: Path) -> None:
     run_async(body, 60)
 
 
+def test_workers_that_outlive_it_are_ended_and_hold_nothing_up(vllm: Path, tmp_path: Path) -> None:
+    """Engine processes of vLLM survive a killed API server, with its output still open."""
+    workers = tmp_path / "workers"
+    lines = vllm.read_text().splitlines()
+    lines.insert(1, f"sleep 600 &\necho $! >> {workers}")
+    vllm.write_text("\n".join(lines) + "\n")
+
+    def is_alive(pid: int) -> bool:
+        stat = Path(f"/proc/{pid}/stat")
+        return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+    async def body() -> None:
+        async with front(launch_of(model="m")) as gateway:
+            backend = gateway.run.services.backend
+            assert isinstance(backend, ServedVllm)
+            (worker,) = map(int, workers.read_text().split())
+            assert is_alive(worker)
+            os.kill(backend.pid, signal.SIGKILL)
+            await gateway.until_status(503)
+            await gateway.until_status(200)
+            assert not is_alive(worker)
+            assert (await gateway.chat("hi")).status_code == 200
+        await until(lambda: not any(is_alive(int(p)) for p in workers.read_text().split()))
+
+    run_async(body, 60)
+
+
 def test_one_that_cannot_start_says_why(vllm: Path) -> None:
     async def body() -> None:
         with pytest.raises(EngineCrashed) as crashed:

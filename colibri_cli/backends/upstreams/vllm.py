@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _HOST: Final = "127.0.0.1"
 _GRACE_S: Final = 20.0  # it frees GPUs and ends its workers in that time
+_LOOK_S: Final = 0.05
+_LAST_WORDS_S: Final = 2.0  # for the rest of the output, should a worker have left the group
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,9 @@ class VllmProcess:
         return self._process.pid
 
     async def wait(self) -> CrashReport:
-        """Wait for its end and return how it ended."""
-        return_code = await self._process.wait()
-        await self._relay
+        """Wait for its end, end what workers it left behind, and return how it ended."""
+        return_code = await self._exited()
+        await self._end_workers()
         return CrashReport(return_code, self._tail.lines)
 
     async def stop(self) -> None:
@@ -111,12 +113,30 @@ class VllmProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _GRACE_S)
+                await asyncio.wait_for(self._exited(), _GRACE_S)
+        await self._end_workers()
+        await self._exited()
+
+    async def _exited(self) -> int:
+        """Wait for the end of the process itself and return its code.
+
+        Not with asyncio's `wait`: that waits for the end of the output too, which workers that
+        outlive the process keep open for ever.
+        """
+        while (return_code := self._process.returncode) is None:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+        return return_code
+
+    async def _end_workers(self) -> None:
+        """Kill all of its group and take what they still had to say.
+
+        They hold the memory of the GPUs, so that the next one could not start beside them.
+        """
         if sys.platform != "win32":
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # workers it left behind too
-        await self._process.wait()
-        await self._relay
+                os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.wait({self._relay}, timeout=_LAST_WORDS_S)
+        self._relay.cancel()
 
     async def _relay_lines(self) -> None:
         assert self._process.stdout is not None, "it is a pipe"
