@@ -187,11 +187,11 @@ class GenerationScheduler:
         waiter = Waiter(peer, slot, pick, loop.time(), loop.create_future(), priority)
         if not any(self._holds_up(earlier) for earlier in self._line) and self._grant(waiter):
             return waiter.granted.result()
-        if len(self._line) >= self.max_queue:
-            raise self._refused(peer, self._full())
         queued = self.shares.of(peer).queued
         if queued is not None and self._line.num_of(peer) >= queued:
             raise self._refused(peer, self._full_for(peer, queued))
+        if len(self._line) >= self.max_queue:
+            self._make_room(waiter)
         self._line.join(waiter)
         timer = loop.call_at(waiter.arrived + self.queue_timeout_s, self._expire, waiter)
         try:
@@ -337,6 +337,14 @@ class GenerationScheduler:
                     future.set_result(None)
 
     # ---- waiting ----
+
+    def _make_room(self, waiter: Waiter) -> None:
+        """Refuse whoever would be last: a flood that fills the queue keeps nobody else out."""
+        last = self._line.last_behind(waiter)
+        if last is None or last.granted.done():
+            raise self._refused(waiter.peer, self._full())
+        self._line.leave(last)
+        last.granted.set_exception(self._refused(last.peer, self._full()))
 
     def _expire(self, waiter: Waiter) -> None:
         if waiter.granted.done():

@@ -70,11 +70,19 @@ class WaitingLine:
         """Return how many requests of an owner wait."""
         return self._num_of[owner]
 
+    def last_behind(self, waiter: Waiter) -> Waiter | None:
+        """Return the last in the line if a newcomer's turn would come before its own."""
+        if not self._waiters:
+            return None
+        last = self._waiters[-1]
+        is_before = (-waiter.priority, self._turn_of(waiter)) < (-last.priority, last.turn)
+        return last if is_before else None
+
     def join(self, waiter: Waiter) -> None:
         """Put a waiter into the next round of its owner."""
         self._num_arrived += 1
         waiter.number = self._num_arrived
-        waiter.turn = max(self._turn, self._last_turn.get(waiter.peer, 0)) + 1
+        waiter.turn = self._turn_of(waiter)
         self._last_turn[waiter.peer] = waiter.turn
         self._num_of[waiter.peer] += 1
         insort(self._waiters, waiter, key=lambda w: (-w.priority, w.turn, w.number))
@@ -86,11 +94,16 @@ class WaitingLine:
         if not self._num_of[waiter.peer]:
             del self._num_of[waiter.peer]
             self._last_turn.pop(waiter.peer, None)
+        elif self._last_turn.get(waiter.peer) == waiter.turn:
+            self._last_turn[waiter.peer] -= 1  # who gave up a place does not stand behind it later
 
     def serve(self, waiter: Waiter) -> None:
         """Take a waiter out that got what it waited for: its round has come."""
         self._turn = max(self._turn, waiter.turn)
         self.leave(waiter)
+
+    def _turn_of(self, waiter: Waiter) -> int:
+        return max(self._turn, self._last_turn.get(waiter.peer, 0)) + 1
 
     def dissolve(self) -> list[Waiter]:
         """Take everybody out and return them."""

@@ -149,3 +149,74 @@ def test_a_burst_that_waits_does_not_pass_the_limit() -> None:
         assert (scheduler.queued, scheduler.shares.usage["bob"].refused) == (0, 3)
 
     run_async(body)
+
+
+async def _refused(task: asyncio.Task[Ticket]) -> bool:
+    await _settle()
+    return task.done() and isinstance(task.exception(), QueueFull)
+
+
+def test_a_flood_that_fills_the_queue_keeps_nobody_else_out() -> None:
+    async def body() -> None:
+        scheduler = GenerationScheduler(1, 4, 60, Shares(NAMES))
+        running = await scheduler.admit("alice")
+        flood = [asyncio.create_task(scheduler.admit("alice")) for _ in range(63)]
+        await _settle()
+        assert scheduler.queued == 4
+        bobs = [asyncio.create_task(scheduler.admit("bob")) for _ in range(2)]
+        assert not await _refused(bobs[0])
+        assert not await _refused(bobs[1])
+        waiting = [task for task in flood if not task.done()]
+        assert (len(waiting), scheduler.queued) == (2, 4)  # half of the queue each
+        with pytest.raises(QueueFull):
+            await scheduler.admit("bob")
+        with pytest.raises(QueueFull):
+            await scheduler.admit("alice")
+        running.release(Outcome.COMPLETED)
+        order = []
+        for _ in range(4):
+            await _settle()
+            (ticket,) = scheduler.running
+            order.append(ticket.peer)
+            ticket.release(Outcome.COMPLETED)
+        assert order == ["alice", "bob", "alice", "bob"]
+        assert scheduler.shares.usage["alice"].refused == 62
+        await asyncio.gather(*flood, *bobs, return_exceptions=True)
+
+    run_async(body)
+
+
+def test_a_higher_priority_finds_room_in_a_full_queue() -> None:
+    async def body() -> None:
+        scheduler = GenerationScheduler(1, 1, 60, parse_shares("bob:priority=1", NAMES))
+        running = await scheduler.admit("alice")
+        low = asyncio.create_task(scheduler.admit("alice"))
+        await _settle()
+        high = asyncio.create_task(scheduler.admit("bob"))
+        assert await _refused(low)
+        with pytest.raises(QueueFull):  # not the other way round
+            await scheduler.admit("alice")
+        running.release(Outcome.COMPLETED)
+        (await high).release(Outcome.COMPLETED)
+
+    run_async(body)
+
+
+def test_a_place_that_was_given_up_does_not_count_against_its_owner() -> None:
+    async def body() -> None:
+        scheduler = GenerationScheduler(1, 8, 60, Shares(NAMES))
+        running = await scheduler.admit("alice")
+        first = asyncio.create_task(scheduler.admit("alice"))
+        gone = [asyncio.create_task(scheduler.admit("alice")) for _ in range(5)]
+        await _settle()
+        for task in reversed(gone):
+            task.cancel()
+            await _settle()
+        later = [asyncio.create_task(scheduler.admit(owner)) for owner in ("alice", "bob", "bob")]
+        await _settle()
+        assert [peer for peer, _, _ in scheduler.waiting] == ["alice", "bob", "alice", "bob"]
+        running.release(Outcome.COMPLETED)
+        for task in (first, later[1], later[0], later[2]):
+            (await task).release(Outcome.COMPLETED)
+
+    run_async(body)
