@@ -24,10 +24,11 @@ _COLUMNS: Final = (
 
 _NARROW: Final = frozenset({"Slot", "State", "Gen tok", "tok/s", "Age"})
 _WHOLE_WIDTH: Final = 64
+_MAX_ROWS: Final = 16  # as many contexts as our engine has at most; others run hundreds at once
 
 
 def scheduler_table(health: Mapping[str, Any], width: int = _WHOLE_WIDTH) -> Table:
-    """Return one row per slot; free slots are shown too.
+    """Return one row per slot; free slots are shown too, where there are few.
 
     Args:
         health: The answer of `/health`.
@@ -38,8 +39,12 @@ def scheduler_table(health: Mapping[str, Any], width: int = _WHOLE_WIDTH) -> Tab
     for title, is_number in shown:
         table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
     running = list(health.get("slots", ()))
+    if (num_slots := int(health.get("kv_slots", 0))) > _MAX_ROWS:
+        for entry in running[:_MAX_ROWS]:
+            _add_row(table, "?" if entry["slot"] is None else str(entry["slot"]), entry, width)
+        return table
     by_slot = {entry["slot"]: entry for entry in running if entry["slot"] is not None}
-    for slot in range(int(health.get("kv_slots", 0))):
+    for slot in range(num_slots):
         _add_row(table, str(slot), by_slot.get(slot), width)
     for entry in running:
         if entry["slot"] is None:
@@ -52,7 +57,9 @@ def scheduler_foot(health: Mapping[str, Any]) -> Text:
     counts = health.get("scheduler", {})
     if not counts:
         return Text("")
+    num_slots = int(health.get("kv_slots", 0))
     words = [
+        *([f"running {counts['active']}/{num_slots}"] if num_slots > _MAX_ROWS else []),
         f"queued {counts['queued']}/{counts['max_queue']}",
         f"completed {counts['completed']}",
         *(

@@ -20,6 +20,7 @@ from colibri_cli.terminal.durations import duration
 from colibri_cli.terminal.expert_heat import ExpertGrid, HitTimes, expert_heat
 from colibri_cli.terminal.scheduler import scheduler_foot, scheduler_table
 from colibri_cli.terminal.tier_bar import tier_bar
+from colibri_cli.terminal.upstream_line import upstream_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -118,16 +119,16 @@ class ServePanel:
         if width < _MIN_SIZE[0] or height < _MIN_SIZE[1]:
             return Group(_header(health, self._source.url), scheduler_foot(health))
         telemetry = self._source.telemetry()
-        parts: list[RenderableType] = [
-            _header(health, self._source.url),
-            scheduler_table(health, width),
-            scheduler_foot(health),
-        ]
+        table = scheduler_table(health, width)
+        parts: list[RenderableType] = [_header(health, self._source.url), table]
+        parts.append(scheduler_foot(health))
+        if (line := upstream_line(health)) is not None:
+            parts.append(line)
         if tiers := health.get("tiers"):
             parts.append(tier_bar(tiers, min(width - 2, _MAX_BAR), has_color=self._has_color))
         if self._source.rates:
             parts.append(trend_line(self._source.rates))
-        used = 3 + int(health.get("kv_slots", 1)) + 4 + self._lines_below
+        used = 3 + table.row_count + 4 + self._lines_below
         if telemetry.expert_map is not None and height - used >= 4:
             parts.append(self._map(telemetry, width, min(height - used - 1, _MAX_MAP_LINES)))
         return Group(*parts)

@@ -15,6 +15,7 @@ from colibri_cli.terminal.expert_heat import ExpertGrid, HitTimes, expert_heat
 from colibri_cli.terminal.scheduler import scheduler_foot, scheduler_table
 from colibri_cli.terminal.serve_panel import ServePanel, trend_line
 from colibri_cli.terminal.tier_bar import cell_widths, tier_bar
+from colibri_cli.terminal.upstream_line import upstream_line
 from colibri_protocol.messages import ExpertHits, ExpertMap
 
 if TYPE_CHECKING:
@@ -83,6 +84,34 @@ def test_a_request_whose_slot_is_not_known_yet_is_shown_too() -> None:
     health = {**HEALTH, "slots": [{**SLOT, "slot": None, "state": "decode", "age_s": 7300.0}]}
     assert "?" in drawn(scheduler_table(health))
     assert "2 h 01" in drawn(scheduler_table(health))
+
+
+UPSTREAM = {
+    "server": "vllm", "url": "http://box:8001", "running": 3, "waiting": 0, "kv_usage": 0.254,
+    "decode_rate": 41.26, "prefill_rate": 0.0, "hit_ratio": None,
+}  # fmt: skip
+
+
+def test_hundreds_of_places_have_rows_for_what_runs_alone() -> None:
+    health = {**HEALTH, "kv_slots": 256, "slots": [SLOT] * 40}
+    table = scheduler_table(health)
+    assert table.row_count == 16
+    assert "free" not in drawn(table)
+    assert scheduler_table({**health, "slots": []}).row_count == 0
+    assert drawn(scheduler_foot(health)).startswith("running 1/256 · queued 2/8")
+
+
+def test_the_server_behind_has_a_line_with_what_it_tells() -> None:
+    line = upstream_line({**HEALTH, "upstream": UPSTREAM})
+    assert line is not None
+    assert line.plain == (
+        "upstream vllm at http://box:8001 · running 3 · waiting 0 · KV cache 25% · 41.3 tok/s"
+    )
+    silent = {"server": "openai", "url": "http://box:1", **dict.fromkeys(list(UPSTREAM)[2:])}
+    line = upstream_line({**HEALTH, "upstream": silent})
+    assert line is not None
+    assert line.plain == "upstream openai at http://box:1"
+    assert upstream_line(HEALTH) is None
 
 
 def test_the_foot_counts_what_went_wrong_only_if_something_did() -> None:

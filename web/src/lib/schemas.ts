@@ -47,6 +47,18 @@ const hardware = z.object({
   backend: maybeText,
 });
 
+/** The server behind, where ours stands in front of another; null: it does not tell. */
+const figure = z.catch(z.nullable(z.number()), null);
+const upstream = z.object({
+  server: z.string(),
+  url: z.catch(z.string(), ''),
+  running: figure,
+  waiting: figure,
+  kv_usage: figure,
+  decode_rate: figure,
+  hit_ratio: figure,
+});
+
 const engine = z.object({
   state: z.catch(z.string(), ''),
   restarts: count,
@@ -65,6 +77,7 @@ export const healthSchema = z.object({
   version: maybeText,
   uptime_s: maybeNumber,
   engine: z.catch(z.optional(engine), undefined),
+  upstream: z.catch(z.optional(upstream), undefined),
   tiers: z.catch(z.optional(tiers), undefined),
   hwinfo: z.catch(z.optional(hardware), undefined),
   /** Whether `/experts.json` has something. */

@@ -32,6 +32,32 @@ describe('the runtime panel', () => {
     expect(screen.getAllByText('idle')).toHaveLength(2);
   });
 
+  it('shows the server behind, and not hundreds of free places', () => {
+    render(<RuntimePanel />);
+    tell({
+      status: 'ok',
+      scheduler: { active: 1, capacity: 256 },
+      kv_slots: 256,
+      upstream: {
+        server: 'vllm',
+        url: 'http://box:8001',
+        running: 3,
+        waiting: 0,
+        kv_usage: 0.25,
+        decode_rate: 41.26,
+        hit_ratio: null,
+      },
+    });
+    const block = screen.getByText('Server behind').closest('section');
+    expect(block).toHaveTextContent('vllm');
+    expect(screen.getByText('Waiting').closest('div')).toHaveTextContent('0');
+    expect(screen.getByText('KV cache in use').closest('div')).toHaveTextContent('25');
+    expect(screen.getByText('Tokens/s').closest('div')).toHaveTextContent('41.3');
+    expect(screen.queryByText('Prefix hits')).toBeNull();
+    expect(screen.queryByText('idle')).toBeNull();
+    expect(screen.getByText('Active').closest('div')).toHaveTextContent('1/256');
+  });
+
   it('splits the time of the last turn', () => {
     render(<RuntimePanel />);
     tell({ status: 'ok', scheduler: {} });

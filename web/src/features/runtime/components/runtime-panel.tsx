@@ -13,6 +13,7 @@ import { SessionWidget } from './session-widget';
 import { SlotsWidget } from './slots-widget';
 import { TierWidget } from './tier-widget';
 import { TrendWidget } from './trend-widget';
+import { UpstreamWidget } from './upstream-widget';
 
 // Each renders for its own figures, not because the age of them all changed.
 const Widgets = memo(function Widgets() {
@@ -20,6 +21,7 @@ const Widgets = memo(function Widgets() {
     <div className={styles.widgets}>
       <TierWidget />
       <SchedulerWidget />
+      <UpstreamWidget />
       <LastTurnWidget />
       <TrendWidget />
       <MemoryWidget />
