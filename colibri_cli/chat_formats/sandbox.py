@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
 
 MAX_TEMPLATE_CHARACTERS: Final = 1024 * 1024
+# What a template's own mistakes raise; filters of jinja2 check their arguments with assert.
+_FAULTS: Final = (
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError,
+)  # fmt: skip
 
 
 class _GenerationBlock(Extension):
@@ -86,7 +90,7 @@ def run_template(template: Template, variables: Mapping[str, Any]) -> str:
         raise ChatFormatError("the model's chat template never ends") from error
     except MemoryError as error:
         raise ChatFormatError("the model's chat template needs too much memory") from error
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+    except _FAULTS as error:
         raise ChatFormatError(f"the model's chat template failed: {error}") from error
     return "".join(pieces)
 

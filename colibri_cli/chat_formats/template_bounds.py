@@ -9,6 +9,7 @@ padding, and nested lists where they become text. Limits are far above what a pr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import wraps
 from math import inf
 from threading import local
@@ -33,7 +34,10 @@ _MAX_NUMBER: Final = 1_000_000  # as an argument: widths, counts, precisions
 _MAX_INTEGER_BITS: Final = 256
 _MAX_ITEMS: Final = 1_000_000  # of lists and mappings, with all that is inside them
 _WIDE_FORMAT: Final = re.compile(r"[0-9]{5}")  # "{:99999999}" is a text of that length
-_MULTIPLYING: Final = frozenset({"replace", "join", "indent", "wordwrap", "expandtabs"})
+_MULTIPLYING: Final = frozenset(
+    {"replace", "join", "indent", "wordwrap", "expandtabs", "urlize", "tojson"}
+)
+_MAX_HELD: Final = MAX_PROMPT_BYTES * 4  # characters of all texts inside a list or mapping
 _FORMATTING: Final = frozenset({"format", "format_map"})
 _WRITING: Final = frozenset({"tojson", "string", "join", "pprint", "urlencode", "xmlattr"})
 _REMOVED: Final = ("lipsum",)  # a text of any length from one number
@@ -136,9 +140,13 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a filter that looks at its arguments first; its marks for jinja2 stay."""
+    num_own = 1 if hasattr(function, "jinja_pass_arg") else 0  # the environment comes first
 
     @wraps(function)
-    def bounded(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+    def bounded(*everything: Any, **named: Any) -> Any:  # noqa: ANN401
+        own, arguments = everything[:num_own], everything[num_own:]
+        if arguments and isinstance(arguments[0], Iterator):
+            arguments = (_counted(arguments[0]), *arguments[1:])
         _check_numbers((*arguments[1:], *named.values()))
         texts = [value for value in arguments if isinstance(value, str)]
         if name in _FORMATTING and any(map(_WIDE_FORMAT.search, texts)):
@@ -148,9 +156,19 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
         if name in _WRITING:
             for value in arguments:
                 _written(value)
-        return _sized(function(*arguments, **named))
+        return _sized(function(*own, *arguments, **named))
 
     return bounded
+
+
+def _counted(items: Iterator[Any]) -> Iterator[Any]:
+    """Pass on what a filter makes one by one, for as long as all of it could be held."""
+    held = 0
+    for item in items:
+        held += _length(item)
+        if held > _MAX_HELD:
+            raise SecurityError("it builds too long a list")
+        yield item
 
 
 def _check_text_method(name: str, subject: str, arguments: tuple[Any, ...]) -> None:
@@ -170,11 +188,17 @@ def _check_numbers(values: tuple[Any, ...]) -> None:
 
 def _check_product(values: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Refuse where a text would be written once for each piece of another, and be too long."""
-    sizes = [value if isinstance(value, int) else _length(value) for value in values]
-    sizes += [value if isinstance(value, int) else _length(value) for value in named.values()]
-    first, *others = sizes or [0]
+    first, *others = [_extent(value) for value in (*values, *named.values())] or [0]
     if first * max(others, default=0) > MAX_PROMPT_BYTES * 16:
         raise SecurityError("it builds too long a text")
+
+
+def _extent(value: object) -> int:
+    """Return how often, or how much of, something would be written at most."""
+    if isinstance(value, int):
+        return value
+    inner = max(map(_length, value), default=0) if isinstance(value, list | tuple) else 0
+    return max(_length(value), inner)
 
 
 def _length(value: object) -> int:
@@ -188,6 +212,8 @@ def _sized(value: Any) -> Any:  # noqa: ANN401 - whatever a template computes
     """Return a value that is not too large."""
     if isinstance(value, str | list | tuple | dict) and len(value) > MAX_PROMPT_BYTES:
         raise SecurityError("it builds too long a text")
+    if isinstance(value, list | tuple | dict):
+        _written(value)
     if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
         raise SecurityError("it computes too large a number")
     return value
@@ -197,12 +223,13 @@ def _written(value: Any) -> Any:  # noqa: ANN401 - whatever a template writes
     """Return a value whose text is not too long, though lists hold one another many times."""
     if not isinstance(value, list | tuple | dict):
         return value
-    waiting, seen = [value], 0
+    waiting, seen, held = [value], 0, 0
     while waiting:
         inner = waiting.pop()
         items = [*inner, *inner.values()] if isinstance(inner, dict) else inner
         seen += len(items)
-        if seen > _MAX_ITEMS:
+        held += sum(len(item) for item in items if isinstance(item, str))
+        if seen > _MAX_ITEMS or held > _MAX_HELD:
             raise SecurityError("it writes too long a list")
         waiting += [item for item in items if isinstance(item, list | tuple | dict)]
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from colibri_cli.chat_formats import template_bounds
@@ -125,6 +127,36 @@ def test_a_template_that_would_take_for_ever_or_everything_is_stopped(
     monkeypatch.setattr(template_bounds, "MAX_CPU_S", 0.2)
     with pytest.raises(ChatFormatError):
         run(source)
+
+
+LARGE = {
+    "separators": "{{ range(9999)|list|tojson(separators=('x' * 99999, ':')) }}",
+    "line ends of wordwrap": "{{ ('a ' * 9999)|wordwrap(1, wrapstring='y' * 99999) }}",
+    "attributes of links": "{{ ('http://a.bc ' * 9999)|urlize(target='x' * 99999) }}",
+    "join by the filter": "{% set x = 'a' * 99999 %}{{ range(99999)|list|join(x) }}",
+    "a list of made texts": "{{ range(99999)|map('string')|map('center', 99999)|list|length }}",
+    "one text many times": "{% set x = 'a' * 999999 %}{{ ([x] * 99999)|join }}",
+    "one text many times, as JSON": "{% set x = 'a' * 999999 %}{{ ([x] * 99999)|tojson }}",
+    "one text many times, written": "{% set x = 'a' * 999999 %}{{ [x] * 99999 }}",
+    "a list that is added to": "{% set n = namespace(l=[]) %}{% set x = 'a' * 999999 %}"
+    "{% for i in range(999) %}{% set n.l = n.l + [x ~ i] %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("source", LARGE.values(), ids=LARGE.keys())
+def test_sizes_are_refused_before_the_memory_is_taken(source: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ChatFormatError, match=r"too long a (text|list)"):
+            run(source)
+        assert tracemalloc.get_traced_memory()[1] < 400_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_filter_that_contradicts_itself_is_an_error_of_the_template() -> None:
+    with pytest.raises(ChatFormatError, match="failed"):
+        run("{{ 'a'|truncate(5, end='x' * 99) }}")
 
 
 def test_what_templates_really_do_stays_allowed() -> None:
