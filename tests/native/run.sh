@@ -14,7 +14,7 @@ matmul_float  scalar,avx2,avx512  scalar,neon
 elementwise  scalar,avx2,avx512  scalar,neon
 indexer  scalar,avx2,avx512  scalar,neon  ops/indexer/choose.cpp
 mla  scalar,avx2,avx512  scalar,neon  core/aligned.cpp
-moe_step  scalar,avx2,avx512,amx  scalar,neon,i8mm  core/weights.cpp,core/rotation.cpp,core/slab.cpp,core/aligned.cpp,core/cpu_features.cpp,core/thread_team.cpp,core/team_member.cpp,core/processor.cpp,core/parking.cpp,ops/linear/linear.cpp,ops/moe/moe.cpp,ops/moe/moe_step.cpp
+moe_step  scalar,avx2,avx512,amx  scalar,neon,i8mm  core/weights.cpp,core/weights_values.cpp,core/rotation.cpp,core/slab.cpp,core/aligned.cpp,core/cpu_features.cpp,core/thread_team.cpp,core/team_member.cpp,core/processor.cpp,core/parking.cpp,ops/linear/linear.cpp,ops/moe/moe.cpp,ops/moe/moe_step.cpp
 kv_cache  -  -  core/kv_cache.cpp,core/kv_rows.cpp,core/aligned.cpp
 read_engine  -  -  core/read_engine.cpp,core/read_queue.cpp,core/read_file.cpp,core/uring.cpp,core/expert_slots.cpp,core/aligned.cpp
 thread_team  -  -  core/thread_team.cpp,core/team_member.cpp,core/processor.cpp,core/parking.cpp

@@ -93,21 +93,21 @@ std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
   return Matrix::pack_codes(source);
 }
 
+// Packed bytes and what the caller says of them; it lives as long as both and `levels`.
+PackedSource packed_source(const uint8_t* bytes, size_t size, std::pair<int64_t, int64_t> shape,
+                           std::optional<int> zero, int bits, int64_t group, int scale_bytes,
+                           bool rotated, const std::optional<nb::bytes>& levels) {
+  return {bytes,  size, levels_of(levels), shape.first,       shape.second,
+          group,  bits, zero.value_or(0),  !zero.has_value(), scale_type_of(scale_bytes),
+          rotated};
+}
+
 std::shared_ptr<Matrix> from_packed(const Bytes& packed, std::pair<int64_t, int64_t> shape,
                                     std::optional<int> zero, int bits, int64_t group,
                                     int scale_bytes, bool rotated,
                                     const std::optional<nb::bytes>& levels) {
-  const PackedSource source{packed.data(),
-                            packed.size(),
-                            levels_of(levels),
-                            shape.first,
-                            shape.second,
-                            group,
-                            bits,
-                            zero.value_or(0),
-                            !zero.has_value(),
-                            scale_type_of(scale_bytes),
-                            rotated};
+  const PackedSource source = packed_source(packed.data(), packed.size(), shape, zero, bits, group,
+                                            scale_bytes, rotated, levels);
   nb::gil_scoped_release release;
   return Matrix::copy_packed(source);
 }
@@ -119,17 +119,9 @@ std::shared_ptr<Matrix> view_packed(const ArenaHandle& arena, int64_t slot, int6
   const uint8_t* const bytes = arena.slots->slot(slot);
   require(offset >= 0 && static_cast<size_t>(offset) <= arena.slots->slot_bytes(),
           "offset is outside the slot");
-  const PackedSource source{bytes + offset,
-                            arena.slots->slot_bytes() - static_cast<size_t>(offset),
-                            levels_of(levels),
-                            shape.first,
-                            shape.second,
-                            group,
-                            bits,
-                            zero.value_or(0),
-                            !zero.has_value(),
-                            scale_type_of(scale_bytes),
-                            rotated};
+  const PackedSource source =
+      packed_source(bytes + offset, arena.slots->slot_bytes() - static_cast<size_t>(offset), shape,
+                    zero, bits, group, scale_bytes, rotated, levels);
   return Matrix::view_packed(source, arena.slots);
 }
 

@@ -11,6 +11,9 @@
 
 namespace coli {
 
+constexpr int64_t kBlockInputs = 4;  // inputs of one output that lie side by side
+constexpr int64_t kBlockBytes = kTile * kBlockInputs;
+
 // What the scales (and minimums) of grouped integers are stored as: IntMatrix has what they mean.
 enum class ScaleType { kF32, kF16, kE8m0 };
 
