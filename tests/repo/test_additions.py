@@ -17,9 +17,10 @@ QUANT = ROOT / "engine" / "colibri_engine" / "quant"
 
 def alternatives(folder: Path, *, besides: Collection[str] = ()) -> list[str]:
     others = {"__init__", "base", "registry", *besides}
-    return [
-        module_name(p) for p in package_modules() if p.parent == folder and p.stem not in others
-    ]
+    found = package_modules()
+    packages = [p.parent for p in found if p.stem == "__init__" and p.parent.parent == folder]
+    modules = [p for p in found if p.parent == folder and p.stem not in others]
+    return [module_name(p) for p in (*modules, *packages)]
 
 
 @pytest.mark.parametrize("name", alternatives(COMMANDS))

@@ -53,6 +53,10 @@ def is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
+def is_below(path: Path, folder: str) -> bool:
+    return path.is_relative_to(ROOT / folder)
+
+
 @pytest.mark.parametrize("library", SOLE_IMPORTERS)
 def test_a_foreign_layer_has_one_seam(library: str) -> None:
     allowed = SOLE_IMPORTERS[library]
@@ -67,11 +71,13 @@ def test_a_foreign_layer_has_one_seam(library: str) -> None:
 
 @pytest.mark.parametrize("folder", ALTERNATIVES)
 def test_alternatives_do_not_know_each_other(folder: str) -> None:
-    shared = ALTERNATIVES[folder]
-    files = [path for path in package_modules() if path.parent == ROOT / folder]
-    names = {module_name(path) for path in files if path.stem not in {"__init__", *shared}}
-    for path in files:
-        if path.stem in {"__init__", "registry"}:
+    package = module_name(ROOT / folder / "__init__.py")
+    inside = {p: p.relative_to(ROOT / folder) for p in package_modules() if is_below(p, folder)}
+    own = {path: place.parts[0].removesuffix(".py") for path, place in inside.items()}
+    names = set(own.values()) - {"__init__", *ALTERNATIVES[folder]}
+    for path, name in own.items():  # one file, or the files of one package
+        if name in {"__init__", "registry"}:
             continue
-        known = {name for name in imported(path) if name in names - {module_name(path)}}
+        others = {f"{package}.{other}" for other in names - {name}}
+        known = {o for o in others if any(is_within(found, o) for found in imported(path))}
         assert not known, f"{module_name(path)} imports {known}"

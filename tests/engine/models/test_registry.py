@@ -25,6 +25,7 @@ def test_the_loader_opens_exactly_what_the_registry_loads() -> None:
 def test_every_model_file_is_registered() -> None:
     folder = Path(models.__path__[0])
     files = {path.stem for path in folder.glob("*.py")} - NOT_MODELS
+    files |= {path.parent.name for path in folder.glob("*/__init__.py")}
     assert files == set(MODULES.values())
 
 
