@@ -26,7 +26,8 @@ import numpy as np
 
 from benchmarks.speeds import facts_text, machine_facts
 from colibri_engine import startup
-from colibri_engine.config import DraftConfig, MemoryConfig, read_config
+from colibri_engine.config import read_config
+from colibri_engine.engine_config import DraftConfig, MemoryConfig
 from colibri_protocol.messages import (
     Finished,
     Grammar,

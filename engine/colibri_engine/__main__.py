@@ -29,7 +29,7 @@ from colibri_protocol.session import EngineSession
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from colibri_engine.config import EngineConfig
+    from colibri_engine.engine_config import EngineConfig
     from colibri_engine.worker import Worker
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from colibri_engine.admission import refusal
 from colibri_engine.caches import make_cache
-from colibri_engine.config import MAX_DRAFTED_ROWS
+from colibri_engine.engine_config import MAX_DRAFTED_ROWS
 from colibri_engine.errors import BadOption, ContextLengthExceeded, ExpertReadFailed, RequestRefused
 from colibri_engine.feeding import StepFeeder
 from colibri_engine.grammar import GrammarFault

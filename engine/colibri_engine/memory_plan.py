@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from colibri_engine.config import EngineConfig, MemoryConfig
+    from colibri_engine.engine_config import EngineConfig, MemoryConfig
     from colibri_engine.experts.budget import Placement
     from colibri_engine.experts.records import LayerRecords
     from colibri_engine.kernels import KvCache

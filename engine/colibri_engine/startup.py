@@ -37,7 +37,7 @@ from colibri_protocol.messages import ModelInfo
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from colibri_engine.config import EngineConfig
+    from colibri_engine.engine_config import EngineConfig
     from colibri_engine.experts.store import ExpertStore
     from colibri_engine.experts.tiers import ExpertTiers
     from colibri_engine.grammar import Constraint

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from colibri_engine.config import (
+from colibri_engine.config import read_config, wants_caps
+from colibri_engine.engine_config import (
     DraftConfig,
     EngineConfig,
     HistoryConfig,
     MemoryConfig,
     ReadConfig,
-    read_config,
-    wants_caps,
 )
 from colibri_engine.errors import (
     EXIT_FAILURE,

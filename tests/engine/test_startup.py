@@ -11,7 +11,8 @@ import pytest
 
 from colibri_engine import startup
 from colibri_engine.admission import generation_value
-from colibri_engine.config import DraftConfig, EngineConfig, read_config
+from colibri_engine.config import read_config
+from colibri_engine.engine_config import DraftConfig, EngineConfig
 from colibri_engine.errors import CheckpointError, InsufficientMemory
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.machine import Memory

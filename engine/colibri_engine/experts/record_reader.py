@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from colibri_engine.config import ReadConfig
+    from colibri_engine.engine_config import ReadConfig
     from colibri_engine.experts.disk_choice import DiskChoice
     from colibri_engine.experts.records import RecordPlace
     from colibri_engine.kernels import ReadCompletion, SlotArena

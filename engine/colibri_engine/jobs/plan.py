@@ -33,7 +33,7 @@ from colibri_engine.planning.model_sizes import ModelSizes, sizes_of
 from colibri_engine.planning.rates import ExpertShape
 
 if TYPE_CHECKING:
-    from colibri_engine.config import EngineConfig, ReadConfig
+    from colibri_engine.engine_config import EngineConfig, ReadConfig
     from colibri_engine.jobs.base import JobOutput
     from colibri_engine.loader.base import Checkpoint
 

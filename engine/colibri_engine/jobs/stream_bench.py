@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from colibri_engine.config import EngineConfig
+    from colibri_engine.engine_config import EngineConfig
     from colibri_engine.experts.budget import Placement
     from colibri_engine.jobs.base import JobOutput
     from colibri_engine.loader.stream_tensors import StoredExperts

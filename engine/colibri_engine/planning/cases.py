@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from colibri_engine.config import EngineConfig
+    from colibri_engine.engine_config import EngineConfig
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.machine import Memory
     from colibri_engine.planning.model_sizes import ModelSizes

@@ -18,7 +18,7 @@ from colibri_engine.speculation.selection import wants_draft_layer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from colibri_engine.config import EngineConfig
+    from colibri_engine.engine_config import EngineConfig
     from colibri_engine.kernels import LayerLayout
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.loader.stream_tensors import StoredExperts

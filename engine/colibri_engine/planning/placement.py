@@ -12,7 +12,7 @@ from colibri_engine.experts.budget import MemoryBudget, Placement, StreamedLayer
 from colibri_engine.memory_plan import StepShape, check_memory, must_stream, needs_of
 
 if TYPE_CHECKING:
-    from colibri_engine.config import EngineConfig
+    from colibri_engine.engine_config import EngineConfig
     from colibri_engine.loader.base import Checkpoint
     from colibri_engine.machine import Memory
     from colibri_engine.planning.model_sizes import ModelSizes

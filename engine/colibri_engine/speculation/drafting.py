@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from colibri_engine.config import MAX_DRAFTED_ROWS
+from colibri_engine.engine_config import MAX_DRAFTED_ROWS
 from colibri_engine.errors import EngineError
 from colibri_engine.speculation.base import Proposal, Source, Wish
 

@@ -17,7 +17,7 @@ from colibri_engine.speculation.ngram import NgramDrafter
 from colibri_engine.speculation.reads import MeasuredReads
 
 if TYPE_CHECKING:
-    from colibri_engine.config import DraftConfig, EngineConfig
+    from colibri_engine.engine_config import DraftConfig, EngineConfig
     from colibri_engine.experts.store import ExpertStore
     from colibri_engine.models.base import DraftModel, Model
     from colibri_engine.speculation.base import Drafter

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from colibri_engine.config import ReadConfig
+from colibri_engine.engine_config import ReadConfig
 from colibri_engine.experts.budget import MemoryBudget, Needs, Placement
 from colibri_engine.experts.record_reader import open_reader
 from colibri_engine.experts.records import RecordTable

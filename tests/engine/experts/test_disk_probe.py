@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from colibri_engine.config import ReadConfig
+from colibri_engine.engine_config import ReadConfig
 from colibri_engine.experts import disk_probe, disk_speed
 from colibri_engine.experts.disk_probe import probe_disks
 from colibri_engine.experts.record_reader import open_reader

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from colibri_engine import startup
-from colibri_engine.config import EngineConfig, HistoryConfig, MemoryConfig, read_config
+from colibri_engine.config import read_config
+from colibri_engine.engine_config import EngineConfig, HistoryConfig, MemoryConfig
 from colibri_engine.experts.history import History, repin
 from colibri_engine.experts.usage import UsageFile
 from colibri_protocol.messages import RequestOptions, SubmitExtended

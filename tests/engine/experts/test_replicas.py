@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from colibri_engine.config import ReadConfig
+from colibri_engine.engine_config import ReadConfig
 from colibri_engine.errors import SettingsError
 from colibri_engine.experts import replicas
 from colibri_engine.experts.record_reader import RecordReader, open_reader

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from colibri_engine import startup
-from colibri_engine.config import ReadConfig, read_config
+from colibri_engine.config import read_config
+from colibri_engine.engine_config import ReadConfig
 from colibri_engine.errors import CheckpointError, SettingsError
 from colibri_engine.loader.checkpoint import open_checkpoint
 from tests.engine.experts.streaming_rig import (

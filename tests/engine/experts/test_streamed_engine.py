@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from colibri_engine import machine, startup
-from colibri_engine.config import EngineConfig, MemoryConfig, read_config
+from colibri_engine.config import read_config
+from colibri_engine.engine_config import EngineConfig, MemoryConfig
 from colibri_engine.errors import InsufficientMemory
 from colibri_engine.machine import Memory
 from colibri_protocol.messages import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colibri_engine.config import ReadConfig
+from colibri_engine.engine_config import ReadConfig
 from colibri_engine.errors import ExpertReadFailed
 from colibri_engine.experts.demand import Demand
 from colibri_engine.kernels import ReadPriority

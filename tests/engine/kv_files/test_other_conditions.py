@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from colibri_engine import kernels
-from colibri_engine.config import DraftConfig, MemoryConfig
+from colibri_engine.engine_config import DraftConfig, MemoryConfig
 from tests.engine.kv_files.resume_rig import ask, fresh, saving
 from tests.engine.model_rig import prompt_of
 from tests.fakes.container_models import write_container

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from colibri_engine.config import DraftConfig
+from colibri_engine.engine_config import DraftConfig
 from colibri_engine.notices import NOTICE
 from tests.engine.kv_files.resume_rig import FAMILIES, ask, fresh, saving, warnings_of, write_model
 from tests.engine.model_rig import Ids, prompt_of, start, submit

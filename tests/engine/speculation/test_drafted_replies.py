@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colibri_engine.config import MAX_DRAFTED_ROWS
+from colibri_engine.engine_config import MAX_DRAFTED_ROWS
 from colibri_engine.errors import EngineError
 from colibri_engine.speculation.base import Source
 from colibri_engine.speculation.cost import FixedDepth

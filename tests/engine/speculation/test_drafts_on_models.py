@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from colibri_engine.config import DraftConfig
+from colibri_engine.engine_config import DraftConfig
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.kernels import Batch
 from colibri_engine.loader.checkpoint import open_checkpoint

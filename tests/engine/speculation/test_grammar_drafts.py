@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from colibri_engine.config import DraftConfig
+from colibri_engine.engine_config import DraftConfig
 from colibri_engine.errors import SettingsError
 from colibri_engine.grammar import GrammarCompiler
 from colibri_engine.grammar_guide import Guide, compile_guide

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colibri_engine.config import DraftConfig
+from colibri_engine.engine_config import DraftConfig
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.kernels import Batch
 from colibri_engine.models.base import DraftStep

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from colibri_engine.config import DraftConfig, MemoryConfig
+from colibri_engine.engine_config import DraftConfig, MemoryConfig
 from colibri_engine.layers.expert_sets import StreamedExperts
 from colibri_engine.models.glm_moe_dsa import Model
 from colibri_engine.speculation.cost import CostPolicy
