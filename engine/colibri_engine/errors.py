@@ -119,6 +119,8 @@ def unreadable(path: Path, error: OSError) -> CheckpointError:
         hint = f"{path.name} is gone: copy or pull the model again"
     elif error.errno in {errno.EACCES, errno.EPERM}:
         hint = f"allow reading {path.name} and its directory (chmod)"
+    elif error.errno == errno.EISDIR:
+        hint = f"put the file itself in place of the directory {path.name}: copy or pull it again"
     else:
         hint = f"check the disk of {path.name}; copy or pull the model again"
     return CheckpointError(f"cannot read {path}: {error.strerror or error}", path=path, hint=hint)

@@ -8,7 +8,7 @@ Source: docs/formats.md, "Containers with separate scales".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from colibri_engine.errors import CheckpointError, UnsupportedQuantFormat
@@ -105,6 +105,22 @@ def resolve(matrix: PackedMatrix) -> tuple[MatrixFormat, MatrixShape]:
     if len(formats) > 1 and (e8.FORMAT in formats or formats >= _UNDECIDED):
         raise _refuse(matrix, f"has no stamp, and its bytes {_fits(candidates)}")
     return candidates[0]
+
+
+def num_rows(matrix: PackedMatrix) -> int:
+    """Return how many rows the bytes of a matrix are, whatever its shape says.
+
+    Raises:
+        CheckpointError: no format has such bytes, with any number of rows.
+    """
+    if any(_fitting(matrix)):
+        return matrix.shape[0]
+    for number_format in _FORMATS:
+        rows, rest = divmod(matrix.weight_bytes, number_format.row_bytes(matrix.shape[1]))
+        other = replace(matrix, shape=(rows, matrix.shape[1]))
+        if rows and not rest and any(found is number_format for found, _ in _fitting(other)):
+            return rows
+    raise _refuse(matrix, f"has bytes that {_fits([])}")
 
 
 def _fitting(matrix: PackedMatrix) -> Iterator[tuple[MatrixFormat, MatrixShape]]:

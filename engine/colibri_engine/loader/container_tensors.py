@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from colibri_engine.errors import CheckpointError, UnsupportedQuantFormat
-from colibri_engine.loader.container import ENTROPY_CODED, PackedMatrix, resolve
+from colibri_engine.loader.container import ENTROPY_CODED, PackedMatrix, num_rows, resolve
 from colibri_engine.loader.format_stamps import FormatStamps
 from colibri_engine.loader.matrix_shapes import matrix_shape
 from colibri_engine.quant import e8, fp8_b128, mxfp4
@@ -64,6 +64,14 @@ class ContainerTensors:
     def shape(self, name: str) -> tuple[int, ...]:
         """Return (O, I), which the configuration gives."""
         return matrix_shape(self._config, name, self._shards.path(name))
+
+    def num_rows(self, name: str) -> int:
+        """Return how many rows the bytes of a matrix are, whatever the configuration says.
+
+        Raises:
+            CheckpointError: no format has such bytes.
+        """
+        return num_rows(self.describe(name))
 
     def format_name(self, name: str) -> str:
         """Return the name of the format a matrix was found to have."""

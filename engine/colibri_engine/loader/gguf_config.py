@@ -143,6 +143,12 @@ def _common(architecture: str, data: MetadataReader, file: GgufParts) -> dict[st
     embedding = tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise data.fail("the tensor token_embd.weight is missing or no matrix")
+    vocab_size = embedding.shape[0]
+    claimed = data.integer(key("vocab_size"), 1, 1 << 24, vocab_size)
+    if claimed != vocab_size:
+        raise data.fail(
+            f"{key('vocab_size')} is {claimed}, but token_embd.weight has {vocab_size} rows"
+        )
     num_heads = data.integer(key("attention.head_count"), 1, 1024)
     return {
         "model_type": GGUF_ARCHITECTURES[architecture],
@@ -153,7 +159,7 @@ def _common(architecture: str, data: MetadataReader, file: GgufParts) -> dict[st
             key("attention.head_count_kv"), 1, num_heads, num_heads
         ),
         "intermediate_size": data.integer(key("feed_forward_length"), 1, 1 << 24),
-        "vocab_size": embedding.shape[0],
+        "vocab_size": vocab_size,
         "max_position_embeddings": data.integer(key("context_length"), 1, _MAX_CONTEXT),
         "rms_norm_eps": data.number(key("attention.layer_norm_rms_epsilon")),
         "hidden_act": "silu",

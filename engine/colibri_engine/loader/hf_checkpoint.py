@@ -10,7 +10,7 @@ from colibri_engine.loader.container_tensors import ContainerTensors
 from colibri_engine.loader.file_places import FilePlaces
 from colibri_engine.loader.fp8_tensors import Fp8Tensors
 from colibri_engine.loader.hf_tokenizer import TokenizerFiles
-from colibri_engine.loader.json_file import is_there, read_json
+from colibri_engine.loader.json_file import is_there, read_json, shown
 from colibri_engine.loader.nested_models import inner_config, inner_names
 from colibri_engine.loader.plain_tensors import PlainTensors
 from colibri_engine.loader.published_parts import published_parts
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from colibri_engine.quant.tiles import TileLayout
 
 _MAX_CONFIG_BYTES: Final = 256 << 20
-_NEEDED: Final = ("model.embed_tokens.weight", "model.norm.weight")
+_EMBEDDING: Final = "model.embed_tokens.weight"
+_NEEDED: Final = (_EMBEDDING, "model.norm.weight")
 
 
 class HfCheckpoint:
@@ -192,6 +193,27 @@ class HfCheckpoint:
                     tensor=name,
                     hint="pull the model again",
                 )
+        self._check_vocabulary()
+
+    def _check_vocabulary(self) -> None:
+        """Refuse an embedding with other rows than the configuration has tokens."""
+        size = self.config.get("vocab_size")
+        if type(size) is not int:  # refused by name where the configuration is read
+            return
+        source = self._source(_EMBEDDING)
+        if isinstance(source, ContainerTensors):
+            rows = source.num_rows(_EMBEDDING)
+        else:
+            rows = next(iter(source.shape(_EMBEDDING)), 0)
+        if rows != size:
+            raise CheckpointError(
+                f"config key vocab_size = {shown(size)} of {self.path} contradicts {_EMBEDDING}, "
+                f"which has {rows} rows",
+                path=self.path,
+                tensor=_EMBEDDING,
+                hint="the configuration and the weights do not belong together: copy or pull both "
+                "again",
+            )
 
 
 def _unclaimed(shards: ShardSet, sources: list[TensorSource]) -> list[str]:

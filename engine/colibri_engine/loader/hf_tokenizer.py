@@ -1,4 +1,4 @@
-"""From `tokenizer.json` and `tokenizer_config.json` to a tokenizer, validated first.
+"""From `tokenizer.json` and the files beside it to a tokenizer, validated first.
 
 The `tokenizers` package does the work; what it would accept but must not be trusted (negative or
 huge ids, merges outside the vocabulary) is refused here.
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _MAX_TOKENIZER_BYTES: Final = 1 << 30
 _MAX_CONFIG_BYTES: Final = 256 << 20
 _MAX_TEMPLATE_BYTES: Final = 16 << 20
+_CONFIG: Final = "tokenizer_config.json"
+_SPECIAL_MAP: Final = "special_tokens_map.json"
 _ALWAYS_END: Final = "<|endoftext|>"
 _SEQUENCES: Final = ("decoders", "processors", "pretokenizers")
 
@@ -49,8 +51,9 @@ class TokenizerFiles:
             )
         self._data = read_whole(self._path, _MAX_TOKENIZER_BYTES)
         self._body = parse_json(self._data, self._path, self._path.name)
-        config = directory / "tokenizer_config.json"
-        self._config = read_json(config, _MAX_CONFIG_BYTES) if is_there(config) else {}
+        self._config = _optional_json(directory / _CONFIG)
+        # Where the configuration does not say what a control token is, this may.
+        self._special_map = _optional_json(directory / _SPECIAL_MAP)
         self._template_file = directory / "chat_template.jinja"
         self.added_tokens = self._read_added_tokens()
         self._max_id = self._check_model()
@@ -115,11 +118,12 @@ class TokenizerFiles:
                 ) from exc
         found = self._config.get("chat_template")
         if isinstance(found, list):
-            found = next(
-                (item.get("template") for item in found if _is_named_default(item)),
-                None,
-            )
-        return found if isinstance(found, str) else None
+            if not all(map(_is_template, found)):
+                raise self._fail("its chat_template is not a list of names and templates", _CONFIG)
+            found = next((item["template"] for item in found if item["name"] == "default"), None)
+        if found is not None and not isinstance(found, str):
+            raise self._fail(f"its chat_template is {shown(found, 40)}, not text", _CONFIG)
+        return found
 
     def _read_added_tokens(self) -> tuple[AddedToken, ...]:
         found = self._body.get("added_tokens", [])
@@ -217,10 +221,14 @@ class TokenizerFiles:
         return ids
 
     def _token_text(self, key: str) -> str | None:
-        found = self._config.get(key)
-        if _is_object(found):
-            found = found.get("content")
-        return found if isinstance(found, str) else None
+        for name, body in ((_CONFIG, self._config), (_SPECIAL_MAP, self._special_map)):
+            found = body.get(key)
+            text = found.get("content") if _is_object(found) else found
+            if isinstance(text, str):
+                return text
+            if found is not None:
+                raise self._fail(f"its {key} is {shown(found, 40)}, not text", name)
+        return None
 
     def _prefix_ids(self) -> tuple[int, ...]:
         """Return the ids the post-processor puts before a text."""
@@ -269,10 +277,11 @@ class TokenizerFiles:
 
         return tokenizers.Tokenizer.from_buffer(data)
 
-    def _fail(self, problem: str) -> CheckpointError:
+    def _fail(self, problem: str, name: str | None = None) -> CheckpointError:
+        path = self._path if name is None else self._path.with_name(name)
         return CheckpointError(
-            f"{self._path}: {problem}",
-            path=self._path,
+            f"{path}: {problem}",
+            path=path,
             hint="the file is damaged; pull or copy the model again",
         )
 
@@ -281,8 +290,13 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def _is_named_default(value: object) -> TypeGuard[dict[str, Any]]:
-    return _is_object(value) and value.get("name") == "default"
+def _is_template(value: object) -> TypeGuard[dict[str, str]]:
+    keys = ("name", "template")
+    return _is_object(value) and all(isinstance(value.get(key), str) for key in keys)
+
+
+def _optional_json(path: Path) -> dict[str, object]:
+    return read_json(path, _MAX_CONFIG_BYTES) if is_there(path) else {}
 
 
 def _steps(node: object) -> Iterator[Mapping[str, Any]]:

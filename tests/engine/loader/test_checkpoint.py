@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from colibri_engine.loader.base import Checkpoint, SpecialTokens
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.loader.gguf import GgufFile
 from colibri_engine.quant.base import FloatTensor, IntTensor
+from tests.fakes.container_models import write_container
+from tests.fakes.stream_models import restream
 from tests.fakes.tiny_checkpoint import (
     CHAT_TEMPLATE,
     TinyCheckpoint,
@@ -318,6 +320,43 @@ def test_missing_ends_look_like_an_incomplete_download(tmp_path: Path, missing: 
     assert f"incomplete download: the tensor {missing} is missing" in str(refusal(tmp_path))
 
 
+def a_directory_of_floats(directory: Path) -> Path:
+    return write_hf(directory).path
+
+
+def a_container(directory: Path) -> Path:
+    return write_container(directory).path
+
+
+def a_streamed_container(directory: Path) -> Path:
+    return restream(write_container(directory / "pairs").path, directory / "stream")
+
+
+@pytest.mark.parametrize("write", [a_directory_of_floats, a_container, a_streamed_container])
+@pytest.mark.parametrize("change", [-1, 1, 1000])
+def test_another_number_of_tokens_than_embeddings_is_refused_with_both(
+    tmp_path: Path, write: Callable[[Path], Path], change: int
+) -> None:
+    """When the files are opened: neither the tokenizer nor a weight has been read by then."""
+    path = write(tmp_path)
+    rows = json.loads((path / "config.json").read_bytes())["vocab_size"]
+    change_config(path, vocab_size=rows + change)
+    (path / "tokenizer.json").write_text("{")
+    error = refusal(path)
+    assert f"vocab_size = {rows + change} of {path} contradicts model.embed_tokens" in str(error)
+    assert f"which has {rows} rows" in str(error)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_gguf_file_that_claims_another_number_of_tokens_is_refused(
+    tmp_path: Path, change: int
+) -> None:
+    rows = write_gguf_model(tmp_path / "a.gguf").config["vocab_size"]
+    path = write_gguf_model(tmp_path / "b.gguf", metadata={"llama.vocab_size": rows + change}).path
+    wanted = f"llama.vocab_size is {rows + change}, but token_embd.weight has {rows} rows"
+    assert wanted in str(refusal(path))
+
+
 def test_a_gguf_file_without_its_norm_looks_incomplete(tmp_path: Path) -> None:
     path = write_gguf_model(tmp_path / "m.gguf", leave_out=("output_norm.weight",)).path
     assert "incomplete download: output_norm.weight is missing" in str(refusal(path))
@@ -450,69 +489,6 @@ def test_end_tokens_that_are_no_ids_are_refused(tmp_path: Path, bad: object) -> 
     write_hf(tmp_path)
     change_config(tmp_path, eos_token_id=bad)
     assert "token id" in str(refusal(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "chat_template.jinja", "model.safetensors", "model.safetensors.index.json",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", ["lost", "circle"])
-def test_a_link_to_a_file_that_is_gone_is_named(tmp_path: Path, name: str, kind: str) -> None:
-    """A store of links whose files were cleared away must not turn into another model."""
-    write_hf(tmp_path)
-    (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / name).symlink_to(name if kind == "circle" else "gone")
-    with pytest.raises(CheckpointError, match=f"cannot read .*{re.escape(name)}: ") as caught:
-        open_checkpoint(tmp_path)
-    assert kind == "circle" or "is a link to a file that is gone" in str(caught.value.hint)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="hardware: a system without named pipes")
-@pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "model.safetensors", "more.safetensors"]
-)
-def test_a_named_pipe_is_refused_at_once(tmp_path: Path, name: str) -> None:
-    """To open one for reading waits for whoever writes into it, which may be nobody."""
-    write_hf(tmp_path)
-    (tmp_path / name).unlink(missing_ok=True)
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(CheckpointError, match=f"{re.escape(name)} is a pipe or a device"):
-        open_checkpoint(tmp_path)
-
-
-def test_a_template_in_another_encoding_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    write_hf(tmp_path)
-    (tmp_path / "chat_template.jinja").write_bytes(b"\xff{{ messages }}")
-    with pytest.raises(CheckpointError, match=r"chat_template\.jinja is not UTF-8") as caught:
-        open_checkpoint(tmp_path)
-    assert caught.value.hint == "the file is damaged; pull or copy the model again"
-
-
-def test_the_optional_files_are_optional(tmp_path: Path) -> None:
-    write_hf(tmp_path)
-    for name in ("generation_config.json", "tokenizer_config.json"):
-        (tmp_path / name).unlink()
-    checkpoint = open_checkpoint(tmp_path)
-    assert checkpoint.generation_config == {}
-    assert checkpoint.special_tokens.eos_token_ids == (0, 2)
-    assert checkpoint.special_tokens.eos_token is None
-    checkpoint.close()
-
-
-def test_the_template_file_wins_and_the_default_is_taken_from_a_list(tmp_path: Path) -> None:
-    write_hf(tmp_path)
-    named = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
-    write_json(tmp_path / "tokenizer_config.json", {"chat_template": named})
-    first = open_checkpoint(tmp_path)
-    assert first.chat_template == "b"
-    (tmp_path / "chat_template.jinja").write_text("c é", encoding="utf-8")
-    second = open_checkpoint(tmp_path)
-    assert second.chat_template == "c é"
-    first.close()
-    second.close()
 
 
 def test_gguf_end_tokens_and_sampling_defaults(tmp_path: Path) -> None:
