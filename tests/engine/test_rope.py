@@ -7,7 +7,7 @@ import pytest
 
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.kernels import Batch, KvCache, LayerLayout, Rows, rope_store
-from colibri_engine.layers.rope import build_rope, rotary_table, yarn_score_scale
+from colibri_engine.layers.rope import build_rope, check_rotation, rotary_table, yarn_score_scale
 
 HEAD_DIM = 16
 
@@ -90,6 +90,31 @@ def test_what_is_not_implemented_is_named(parameters: dict[str, object]) -> None
         )
     name = next(reversed(parameters))
     assert name in caught.value.message or str(parameters["rope_type"]) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rope_parameters": 5}, "rope_parameters is 5, not an object"),
+        ({"rope_scaling": "yarn"}, "rope_scaling is 'yarn', not an object"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "for 'full_attention'"),
+        ({"rope_scaling": {"type": "longrope"}}, "rope_type 'longrope'"),
+        ({"rope_theta": 1}, "rope_theta 1.0"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": "x"}}, "factor"),
+    ],
+)
+def test_what_no_model_can_follow_is_refused_with_the_configuration(
+    settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UnsupportedModel) as caught:
+        check_rotation(settings)
+    assert words in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("settings", [{}, {"rope_parameters": None, "rope_scaling": None}])
+def test_no_rotary_settings_are_fine(settings: dict[str, object]) -> None:
+    check_rotation(settings)
 
 
 YARN = {

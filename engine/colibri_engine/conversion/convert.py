@@ -31,6 +31,7 @@ from colibri_engine.conversion.verification import verify_file
 from colibri_engine.errors import ConversionError, reason_of
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.loader.hf_checkpoint import HfCheckpoint
+from colibri_engine.models.registry import read_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,6 +76,7 @@ class Conversion:
     Raises:
         BadChoice: the choices do not fit each other or the source.
         CheckpointError: the source cannot be converted.
+        UnsupportedModel: its configuration asks for what is not implemented.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Conversion:
         carrier: Carrier | None = None,
     ) -> None:
         options.precision.check(options.layout)
+        read_sizes(checkpoint)  # what cannot be run is not worth hours of work
         self._deliveries: Deliveries | None = None
         if carrier is not None:
             assert isinstance(checkpoint, HfCheckpoint)

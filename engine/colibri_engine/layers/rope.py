@@ -40,6 +40,9 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Newer files write one `rope_parameters` object; older ones `rope_scaling`, `rope_theta` and
     `partial_rotary_factor` beside each other.
+
+    Raises:
+        UnsupportedModel: they are no object, or rules for one kind of layer.
     """
     merged: dict[str, Any] = {}
     for key in ("rope_theta", "partial_rotary_factor"):
@@ -47,8 +50,20 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
             merged[key] = config[key]
     for key in ("rope_scaling", "rope_parameters"):
         nested = config.get(key)
-        if isinstance(nested, Mapping):
-            merged.update({name: value for name, value in nested.items() if value is not None})
+        if nested is None:
+            continue
+        if not isinstance(nested, Mapping):
+            raise UnsupportedModel(
+                f"config key {key} is {shown(nested)}, not an object",
+                hint="repair the configuration",
+            )
+        for name, value in nested.items():
+            if isinstance(value, Mapping):
+                raise UnsupportedModel(
+                    f"config key {key} has rules of its own for {shown(name)}",
+                    hint="supported: one rule for all layers",
+                )
+        merged.update({name: value for name, value in nested.items() if value is not None})
     if "type" in merged:
         merged.setdefault("rope_type", merged["type"])
     # Where both places give the length of the training before stretching, the outer one counts;
@@ -105,24 +120,47 @@ def rotary_table(
             hint="the configuration is damaged, or of a kind this version does not know",
         )
     frequencies = [theta ** (-2.0 * j / rotated) for j in range(rotated // 2)]
-    scale = 1.0
+    frequencies, scale = _stretched(frequencies, theta, parameters)
+    return RotaryTable(rotated, frequencies, scale)
+
+
+def check_rotation(config: Mapping[str, Any]) -> None:
+    """Refuse rotary settings that no model here can follow, before a weight is read.
+
+    Raises:
+        UnsupportedModel: a scaling rule that is not implemented, or a value out of range.
+    """
+    parameters = rope_parameters(config)
+    theta = _number(parameters, "rope_theta", 10_000.0)
+    if theta <= 1:
+        raise UnsupportedModel(
+            f"rope_theta {theta} is not above 1", hint="repair the configuration"
+        )
+    if parameters.get("rope_type") != "frequency_factors":  # as many as a head has pairs
+        _stretched([1.0, theta**-0.5], theta, parameters)
+    yarn_score_scale(config)
+
+
+def _stretched(
+    frequencies: list[float], theta: float, parameters: Mapping[str, Any]
+) -> tuple[list[float], float]:
+    """Return the frequencies under the rule for longer contexts, and the factor of their angles."""
     rule = parameters.get("rope_type", "default")
     if rule == "llama3":
-        frequencies = [_llama3(f, parameters) for f in frequencies]
-    elif rule == "yarn":
-        frequencies = _yarn(frequencies, theta, parameters)
-        scale = _yarn_scale(parameters)
-    elif rule == "linear":
+        return [_llama3(f, parameters) for f in frequencies], 1.0
+    if rule == "yarn":
+        return _yarn(frequencies, theta, parameters), _yarn_scale(parameters)
+    if rule == "linear":
         factor = _positive(parameters, "factor", 1.0)
-        frequencies = [f / factor for f in frequencies]
-    elif rule == "frequency_factors":
-        frequencies = _divided(frequencies, parameters.get("frequency_factors"))
-    elif rule not in ("default", None):
+        return [f / factor for f in frequencies], 1.0
+    if rule == "frequency_factors":
+        return _divided(frequencies, parameters.get("frequency_factors")), 1.0
+    if rule not in ("default", None):
         raise UnsupportedModel(
             f"rope_type {shown(rule)} is not supported",
             hint="supported: default, linear, llama3, yarn, frequency_factors",
         )
-    return RotaryTable(rotated, frequencies, scale)
+    return frequencies, 1.0
 
 
 def yarn_score_scale(config: Mapping[str, Any]) -> float:

@@ -24,6 +24,31 @@ if TYPE_CHECKING:
 
 _REQUIRED: Final = object()
 _MAX_DIMENSION: Final = 1 << 24
+# Beyond any model: what a damaged or hostile configuration would make lists and buffers of.
+_HIGHEST: Final = {
+    "hidden_size": 1 << 20,
+    "moe_intermediate_size": 1 << 20,
+    "num_hidden_layers": 512,
+    "num_attention_heads": 1024,
+    "swa_num_attention_heads": 1024,
+    "head_dim": 1 << 16,
+    "swa_head_dim": 1 << 16,
+    "q_lora_rank": 1 << 20,
+    "kv_lora_rank": 1 << 20,
+    "qk_nope_head_dim": 1 << 16,
+    "qk_rope_head_dim": 1 << 16,
+    "v_head_dim": 1 << 16,
+    "index_n_heads": 1024,
+    "index_head_dim": 1 << 16,
+    "index_topk": 1 << 20,
+    "n_routed_experts": 4096,
+    "num_experts": 4096,
+    "num_local_experts": 4096,
+    "num_experts_per_tok": 64,
+    "experts_per_token": 64,
+    "n_shared_experts": 64,
+    "num_nextn_predict_layers": 64,
+}
 
 
 class ModelConfig(Protocol):
@@ -179,9 +204,9 @@ class ConfigReader:
         self.model_type = str(config.get("model_type"))
 
     def integer(
-        self, key: str, *, low: int = 1, high: int = _MAX_DIMENSION, default: int | None = None
+        self, key: str, *, low: int = 1, high: int | None = None, default: int | None = None
     ) -> int:
-        """Return an integer between `low` and `high`, by default 1 and 2**24.
+        """Return an integer between `low`, by default 1, and `high`, by default what is sensible.
 
         Raises:
             UnsupportedModel: absent without a default, of another type, or out of range.
@@ -189,6 +214,8 @@ class ConfigReader:
         value = self._get(key, _REQUIRED if default is None else default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._bad(key, value, "is not an integer")
+        if high is None:
+            high = _HIGHEST.get(key, _MAX_DIMENSION)
         if not low <= value <= high:
             raise self._bad(key, value, f"is outside {low}..{high}")
         return value

@@ -124,13 +124,15 @@ class Config:
         padded = read.integer("vocab_size")
         num_experts = read.integer("n_routed_experts")
         dense_width, expert_width = _widths(read, text)
-        slides = _choices(read, text, "layer_types", (_SLIDING, _GLOBAL), num_layers)
-        if slides is None:
+        kinds = read.names("layer_types", (_SLIDING, _GLOBAL), num_layers)
+        if kinds is None:
             slides = _local_layers(text, num_layers)
-        dense = _choices(read, text, "mlp_layer_types", (_DENSE, _SPARSE), num_layers)
-        if dense is None:
-            first = read.integer("dense_mlp_idx", low=0, default=0)
-            dense = tuple(i < first for i in range(num_layers))
+        else:
+            slides = tuple(kind == _SLIDING for kind in kinds)
+        first = read.integer("dense_mlp_idx", low=0, default=0)
+        blocks = read.names("mlp_layer_types", (_DENSE, _SPARSE), num_layers)
+        if blocks is None:
+            blocks = [_DENSE if i < first else _SPARSE for i in range(num_layers)]
         local, other = _sliding_shape(read), _global_shape(read, text)
         return cls(
             model_type="inkling",
@@ -138,7 +140,7 @@ class Config:
             padded_vocab_size=padded,
             hidden_size=read.integer("hidden_size"),
             attention=tuple(local if slide else other for slide in slides),
-            dense_layers=dense,
+            dense_layers=tuple(block == _DENSE for block in blocks),
             dense_width=dense_width,
             expert_width=expert_width,
             num_experts=num_experts,
@@ -173,21 +175,6 @@ def _widths(read: ConfigReader, text: Mapping[str, Any]) -> tuple[int, int]:
         expert = read.integer(read.spelling("intermediate_size", "moe_intermediate_size"))
         return read.integer("dense_intermediate_size"), expert
     return read.integer("intermediate_size"), read.integer("moe_intermediate_size")
-
-
-def _choices(
-    read: ConfigReader, text: Mapping[str, Any], key: str, words: tuple[str, str], count: int
-) -> tuple[bool, ...] | None:
-    """Return for each layer whether a list names it by the first of two words; None without one."""
-    found = text.get(key)
-    if found is None:
-        return None
-    if not isinstance(found, list) or len(found) != count or not set(map(str, found)) <= {*words}:
-        raise UnsupportedModel(
-            f"config key {key} is not a list of {count} words {words[0]} or {words[1]}",
-            hint=f"this version does not implement it for {read.model_type}",
-        )
-    return tuple(word == words[0] for word in found)
 
 
 def _local_layers(text: Mapping[str, Any], num_layers: int) -> tuple[bool, ...]:

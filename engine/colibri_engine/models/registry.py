@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import CheckpointError, UnsupportedModel
+from colibri_engine.layers.rope import check_rotation
 from colibri_engine.layers.weights import WeightReader
 from colibri_engine.loader.architectures import ADDED_TYPES
 
@@ -150,6 +151,7 @@ def _read_config(checkpoint: Checkpoint, experts_per_token: int | None) -> tuple
     model_type = checkpoint.config.get("model_type")
     module = architecture(model_type)
     config = module.Config.from_checkpoint(checkpoint.config)
+    check_rotation(checkpoint.config)
     if experts_per_token is not None:
         if config.num_experts == 0:
             raise UnsupportedModel(

@@ -14,7 +14,13 @@ from colibri_engine.conversion.options import Layout
 from colibri_engine.conversion.plan_summary import summarize
 from colibri_engine.conversion.quantize import quantize
 from colibri_engine.conversion.targets import rounded_target
-from colibri_engine.errors import BadChoice, CheckpointError, ColibriError, ConversionError
+from colibri_engine.errors import (
+    BadChoice,
+    CheckpointError,
+    ColibriError,
+    ConversionError,
+    UnsupportedModel,
+)
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.loader.safetensors import SafetensorsFile
 from colibri_engine.quant.base import FloatTensor
@@ -436,6 +442,25 @@ def test_tied_embeddings_stay_tied(tmp_path: Path) -> None:
     source = write_hf(tmp_path / "source", "llama", dtype="BF16")
     convert(source.path, tmp_path / "out")
     assert "lm_head.weight" not in formats(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"scoring_func": "softmax"}, "scoring_func"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"rope_scaling": {"type": "longrope"}}, "longrope"),
+    ],
+)
+def test_a_model_that_could_not_run_is_refused_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, Any], word: str
+) -> None:
+    source = write_source(tmp_path / "source").path
+    config = json.loads((source / "config.json").read_bytes())
+    (source / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(UnsupportedModel, match=word):
+        convert(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_source_itself_is_no_destination(tmp_path: Path) -> None:

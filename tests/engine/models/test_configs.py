@@ -89,6 +89,27 @@ def test_a_value_that_is_not_implemented_is_named(family: str, key: str, value: 
     assert caught.value.hint
 
 
+BEYOND_ANY_MODEL = {
+    "num_hidden_layers": 513,
+    "num_attention_heads": 1025,
+    "hidden_size": (1 << 20) + 1,
+    "vocab_size": (1 << 24) + 1,
+    "num_experts_per_tok": 65,
+}
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("key", BEYOND_ANY_MODEL)
+def test_sizes_beyond_any_model_are_refused_by_name(family: str, key: str) -> None:
+    """Not taken for what lists and buffers are made of, and never cut to what would fit."""
+    if key == "num_experts_per_tok" and family == "llama":
+        pytest.skip("a dense model has none")
+    with pytest.raises(
+        UnsupportedModel, match=rf"{key} = {BEYOND_ANY_MODEL[key]} is outside 1\.\."
+    ):
+        read(family, **{key: BEYOND_ANY_MODEL[key]})
+
+
 @pytest.mark.parametrize("family", ["olmoe", "qwen3_moe"])
 def test_both_spellings_of_the_number_of_experts_are_read(family: str) -> None:
     assert read(family, num_experts=None, num_local_experts=8).num_experts == 8
