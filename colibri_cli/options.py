@@ -53,16 +53,30 @@ def _model_names(incomplete: str) -> list[str]:
     return [model.name for model in list_models() if model.name.startswith(incomplete)]
 
 
+def filled(flag: str, given: str, *, what: str = "a file or directory") -> str:
+    """Return what a user gave with a flag.
+
+    Args:
+        flag: Its name.
+        given: What was given.
+        what: What it names.
+
+    Raises:
+        UsageError: It is empty.
+    """
+    if not given.strip():
+        raise UsageError(f"{flag} is empty", hint=f"name {what}; is a variable unset?")
+    return given
+
+
 def path_of(flag: str, given: str) -> Path:
     """Return the path that a user named with a flag.
 
     Raises:
         UsageError: It is empty, or in the home directory of nobody.
     """
-    if not given.strip():
-        raise UsageError(f"{flag} is empty", hint="name a file or directory; is a variable unset?")
     try:
-        return Path(given).expanduser()
+        return Path(filled(flag, given)).expanduser()
     except RuntimeError as error:
         raise UsageError(
             f"{flag} {given} is in the home directory of nobody",

@@ -12,6 +12,7 @@ from colibri_cli.errors import UsageError
 from colibri_protocol.errors import reason_of
 
 MAX_BYTES: Final = 1 << 20  # about 300,000 tokens: more than most contexts hold
+_REMEDY: Final = "name a text file that you may read"
 _MENTION: Final = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 
 
@@ -24,12 +25,12 @@ def read_file(name: str) -> Attachment:
     given = name.strip().strip("\"'")
     if not given:
         raise UsageError("name the file: /file PATH")
-    path = Path(given).expanduser()
     try:
+        path = Path(given).expanduser()
         if not path.exists():
-            raise UsageError(f"there is no file {given!r}")
+            raise UsageError(f"there is no file {given!r}", hint=_REMEDY)
         if not path.is_file():
-            raise UsageError(f"{given!r} is not a file")
+            raise UsageError(f"{given!r} is not a file", hint=_REMEDY)
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise UsageError(
@@ -37,8 +38,8 @@ def read_file(name: str) -> Attachment:
                 hint="attach a part of it",
             )
         data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{given!r} cannot be read ({reason_of(error)})") from error
+    except (OSError, ValueError, RuntimeError) as error:  # the last: a home of nobody
+        raise UsageError(f"{given!r} cannot be read ({reason_of(error)})", hint=_REMEDY) from error
     mime, _ = mimetypes.guess_type(path.name)
     return attachment_of(given, data, mime or "")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from colibri_cli.errors import UsageError
-from colibri_cli.options import JsonOptions, OutputOptions, path_of, setting, takes
+from colibri_cli.options import JsonOptions, OutputOptions, filled, path_of, setting, takes
 from colibri_cli.settings import prepare
 
 _SCHEMA_VERSION = 1
@@ -192,16 +192,17 @@ def _source(options: ConvertOptions) -> str:
     Raises:
         UsageError: none was, or several.
     """
-    repo = None if options.repo is None else f"hf:{options.repo.removeprefix('hf:')}"
-    given = [name for name in (options.source, options.source_dir, repo) if name is not None]
-    if len(given) == 1:
-        if not given[0].strip():
-            raise UsageError("the source is empty", hint="name one; is a variable unset?")
-        return given[0]
-    raise UsageError(
-        f"several sources were named: {', '.join(given)}" if given else "no source was named",
-        hint="name one: SOURCE, --from DIR or --repo ORG/NAME",
-    )
+    named = {"SOURCE": options.source, "--from": options.source_dir, "--repo": options.repo}
+    given = [(flag, name) for flag, name in named.items() if name is not None]
+    if len(given) != 1:
+        names = ", ".join(name for _, name in given)
+        raise UsageError(
+            f"several sources were named: {names}" if given else "no source was named",
+            hint="name one: SOURCE, --from DIR or --repo ORG/NAME",
+        )
+    flag, name = given[0]
+    filled(flag, name, what="a model")
+    return name if flag != "--repo" else f"hf:{name.removeprefix('hf:')}"
 
 
 def _job_arguments(options: ConvertOptions) -> dict[str, str | None]:

@@ -65,7 +65,9 @@ def convert_model(request: ConvertRequest, show_plan: PlanView) -> None:
         _convert_from_hub(request, show_plan)
         return
     if request.revision is not None:
-        raise UsageError("--revision is only for hf:ORG/NAME")
+        raise UsageError(
+            "--revision is only for hf:ORG/NAME", hint="leave it out, or name the source so"
+        )
     scheme, colon, what = request.source.partition(":")
     converter = converters().get(scheme) if colon and not Path(request.source).exists() else None
     if converter is None:

@@ -58,7 +58,10 @@ def parse_hub_spec(spec: str, name: str | None) -> tuple[str, str]:
     """
     repository = spec.removeprefix("hf:")
     if not _REPOSITORY.fullmatch(repository) or ".." in repository:
-        raise UsageError(f"{spec!r} is not of the form hf:ORG/NAME")
+        raise UsageError(
+            f"{spec!r} is not of the form hf:ORG/NAME",
+            hint="copy both names from the model's page: hf:HuggingFaceTB/SmolLM2-135M-Instruct",
+        )
     chosen = name or repository.partition("/")[2]
     if not MODEL_NAME.fullmatch(chosen):
         raise UsageError(f"{chosen!r} is no name for a model", hint="choose one with --name")

@@ -51,7 +51,9 @@ def pull_model(request: PullRequest, confirm: Callable[[int], None]) -> StoredMo
     if request.spec not in STARTERS:
         return _pull_elsewhere(request)
     if request.name or request.revision or request.include:
-        raise UsageError("--name, --revision and --include are only for hf:ORG/NAME")
+        raise UsageError(
+            "--name, --revision and --include are only for hf:ORG/NAME", hint="leave them out"
+        )
     present = find_model(request.spec)
     if present is not None and not request.again:
         return present
@@ -85,7 +87,7 @@ def _pull_elsewhere(request: PullRequest) -> StoredModel:
             hint=f"known: {', '.join(STARTERS)}, hf:ORG/NAME for models of the hub{schemes}",
         )
     if request.revision or request.include:
-        raise UsageError("--revision and --include are only for hf:ORG/NAME")
+        raise UsageError("--revision and --include are only for hf:ORG/NAME", hint="leave them out")
     from colibri_cli.model_store.plugin_source import pull_from_plugin
 
     name = request.name or what.rstrip("/").rpartition("/")[2]

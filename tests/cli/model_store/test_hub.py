@@ -138,8 +138,9 @@ def test_without_the_extra_the_command_to_install_it_is_named(
 
 @pytest.mark.parametrize("spec", ["hf:", "hf:org", "hf:org/a/b", "hf:../x", "hf:org/..", "hf:o /m"])
 def test_other_forms_are_refused(hub: Hub, spec: str) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="is not of the form hf:ORG/NAME") as caught:
         pull(spec)
+    assert "hf:HuggingFaceTB/SmolLM2-135M-Instruct" in str(caught.value.hint)
 
 
 def test_names_of_the_starters_are_taken(hub: Hub) -> None:
