@@ -16,6 +16,7 @@ import pytest
 
 from colibri_engine.errors import ColibriError
 from colibri_engine.loader.checkpoint import open_checkpoint
+from colibri_engine.loader.gguf import GgufFile
 from colibri_engine.models.registry import load_model
 from colibri_engine.tokenizer import Tokenizer
 from tests.engine.loader.mutations import hostile_json, mutations
@@ -246,6 +247,8 @@ def test_damaged_tokenizers_of_gguf_files(tmp_path: Path) -> None:
 
 CHUNK = 1000
 CHUNKS = 4
+SHORT_BLOCKS = ("MXFP4", "IQ4_NL", "Q4_1", "Q5_1", "Q8_0")
+LONG_BLOCKS = ("IQ4_XS", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 
 
 def a_gguf_file(directory: Path) -> tuple[Path, Path, int]:
@@ -259,11 +262,6 @@ def a_gguf_file_of_levels(type_name: str, sizes: dict[str, Any]) -> Maker:
         return path, path, 12_000
 
     return make
-
-
-def an_nvfp4_one(directory: Path) -> tuple[Path, Path, int]:
-    write_quantized(directory, "nvfp4")
-    return directory, directory / "model.safetensors", 6000
 
 
 def a_published_one(name: str, header: int, dtype: str = "F32") -> Maker:
@@ -282,9 +280,34 @@ def a_container(format_name: str) -> Maker:
     return make
 
 
-def a_stream(directory: Path) -> tuple[Path, Path, int]:
-    path = restream(write_container(directory / "m", **TINY_MIXTURE).path, directory / "stream")
-    return path, path / "out-00000.safetensors", 8000
+def a_stream(format_name: str) -> Maker:
+    def make(directory: Path) -> tuple[Path, Path, int]:
+        source = write_container(directory / "m", format_name=format_name, **TINY_MIXTURE).path
+        path = restream(source, directory / "stream")
+        return path, path / "out-00000.safetensors", 8000
+
+    return make
+
+
+def one_of_another_quantizer(way: str) -> Maker:
+    def make(directory: Path) -> tuple[Path, Path, int]:
+        write_quantized(directory, way)
+        return directory, directory / "model.safetensors", 6000
+
+    return make
+
+
+def a_stack_of_experts(family: str) -> Maker:
+    def make(directory: Path) -> tuple[Path, Path, int]:
+        write_variant(directory, family, mxfp4=family == "gpt_oss")
+        return directory, directory / "model.safetensors", 8000
+
+    return make
+
+
+def a_latent_container(directory: Path) -> tuple[Path, Path, int]:
+    write_container(directory, "glm_moe_dsa")
+    return directory, directory / "out-00000.safetensors", 12_000
 
 
 MAKERS: dict[str, Maker] = {
@@ -296,12 +319,38 @@ MAKERS: dict[str, Maker] = {
     "int4 container": a_container("int4-grouped"),
     "e8 container": a_container("e8-iq3-lattice"),
     "mxfp4 container": a_container("mxfp4"),
-    "stream": a_stream,
+    "stream": a_stream("int4-grouped"),
     "gguf of MXFP4": a_gguf_file_of_levels("MXFP4", SMALL),
     "gguf of IQ4_NL": a_gguf_file_of_levels("IQ4_NL", SMALL),
     "gguf of IQ4_XS": a_gguf_file_of_levels("IQ4_XS", SUPERBLOCKS),
-    "nvfp4": an_nvfp4_one,
+    "nvfp4": one_of_another_quantizer("nvfp4"),
+    "stream of levels": a_stream("mxfp4"),
+    "rotated stream": a_stream("e8-iq3-lattice"),
+    "latent container": a_latent_container,
+    "packed words": one_of_another_quantizer("int4-groups"),
+    "stacks of blocks": a_stack_of_experts("gpt_oss"),
+    "interleaved stacks": a_stack_of_experts("inkling"),
 }
+
+# Whose numbers, behind the header, mean more than values: scales, exponents, indices of tables.
+PAYLOADS: dict[str, Maker] = {
+    **{f"gguf of {name}": a_gguf_file_of_levels(name, SMALL) for name in SHORT_BLOCKS},
+    **{f"gguf of {name}": a_gguf_file_of_levels(name, SUPERBLOCKS) for name in LONG_BLOCKS},
+    **{f"{name} container": a_container(name) for name in CONTAINER_FORMATS},
+    "fp8": MAKERS["fp8"],
+    "nvfp4": MAKERS["nvfp4"],
+    "stream of levels": MAKERS["stream of levels"],
+    "rotated stream": MAKERS["rotated stream"],
+    "stacks of blocks": MAKERS["stacks of blocks"],
+}
+
+
+def payload_start(file: Path) -> int:
+    """Return where the numbers of a weight file begin."""
+    if file.suffix == ".gguf":
+        with contextlib.closing(GgufFile(file)) as opened:
+            return min(tensor.offset for tensor in opened.tensors.values())
+    return 8 + int.from_bytes(file.read_bytes()[:8], "little")
 
 
 @pytest.mark.slow
@@ -311,6 +360,13 @@ def test_very_many_damaged_files(tmp_path: Path, kind: str, chunk: int) -> None:
     """Those that load are run, too: the kernels meet whatever a file can hold."""
     model, file, header = MAKERS[kind](tmp_path)
     damage(model, file, CHUNK, header, first=chunk * CHUNK, load=run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PAYLOADS)
+def test_very_many_damaged_payloads(tmp_path: Path, kind: str) -> None:
+    model, file, _ = PAYLOADS[kind](tmp_path)
+    damage(model, file, CHUNK, None, start=payload_start(file), load=run)
 
 
 @pytest.mark.slow
