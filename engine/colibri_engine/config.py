@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -220,8 +221,16 @@ def _optional_path(text: str | None) -> Path | None:
 
 
 def _paths(text: str | None) -> tuple[Path, ...]:
-    """Return the directories of a list as the system writes one: "/a:/b"."""
-    parts = (part.strip() for part in (text or "").split(os.pathsep))
+    """Return the directories of a list as the system writes one, "/a:/b", or with ; or , between.
+
+    A directory may have those two in its name.
+    """
+    named = [part.strip() for part in (text or "").split(os.pathsep)]
+    parts = [
+        part.strip()
+        for name in named
+        for part in ([name] if Path(name).is_dir() else re.split("[;,]", name))
+    ]
     return tuple(Path(part).expanduser().absolute() for part in parts if part)
 
 

@@ -67,8 +67,8 @@ EXPERT_ROWS: Final = (
         scope=Scope.BOTH,
         env=("COLI_MODEL_DIRS",),
         default_text="none",
-        help="Further directories, separated as in PATH, in which weight files of the model lie:"
-        " each file in one of them.",
+        help="Further directories, separated as in PATH (or by ; or ,), in which weight files of"
+        " the model lie: each file in one of them.",
     ),
     Setting(
         name="model_mirror",
@@ -76,8 +76,8 @@ EXPERT_ROWS: Final = (
         scope=Scope.BOTH,
         env=("COLI_MODEL_MIRROR",),
         default_text="none",
-        help="Up to 4 directories, separated as in PATH, with copies of weight files on other"
-        " disks; experts are read from all of them at once. Never written to.",
+        help="Up to 4 directories, separated as in PATH (or by ; or ,), with copies of weight files"
+        " on other disks; experts are read from all of them at once. Never written to.",
     ),
     Setting(
         name="disk_weights",

@@ -82,11 +82,19 @@ def test_the_defaults() -> None:
         ("COLI_KV_SHARE", "0", "kv_share", False),
         ("COLI_KV_DTYPE", "bf16", "kv_dtype", "bf16"),
         ("COLI_MODEL_DIRS", "/a", "model_dirs", (Path("/a"),)),
+        ("COLI_MODEL_DIRS", "/a; /b,/c;", "model_dirs", (Path("/a"), Path("/b"), Path("/c"))),
         ("XDG_STATE_HOME", "/state", "state_dir", Path("/state/colibri")),
     ],
 )
 def test_every_variable_takes_effect(name: str, text: str, field: str, value: object) -> None:
     assert getattr(read(**{name: text}), field) == value
+
+
+def test_a_directory_may_have_the_marks_of_a_list_in_its_name(tmp_path: Path) -> None:
+    odd = tmp_path / "a,b;c"
+    odd.mkdir()
+    text = os.pathsep.join([str(odd), "/d"])
+    assert read(COLI_MODEL_DIRS=text).model_dirs == (odd, Path("/d"))
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,10 @@ def test_what_is_not_implemented_is_named(parameters: dict[str, object]) -> None
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "for 'full_attention'"),
         ({"rope_scaling": {"type": "longrope"}}, "rope_type 'longrope'"),
         ({"rope_theta": 1}, "rope_theta 1.0"),
+        (
+            {"rope_scaling": {"type": "yarn"}, "rope_parameters": {"rope_type": "default"}},
+            "rope_parameters says rope_type = 'default', rope_scaling 'yarn'",
+        ),
         ({"rope_parameters": {"rope_type": "yarn", "factor": "x"}}, "factor"),
     ],
 )

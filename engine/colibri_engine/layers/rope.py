@@ -42,30 +42,24 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     `partial_rotary_factor` beside each other.
 
     Raises:
-        UnsupportedModel: they are no object, or rules for one kind of layer.
+        UnsupportedModel: they are no object, rules for one kind of layer, or contradict each other.
     """
     merged: dict[str, Any] = {}
+    stretching: dict[str, Any] = {}
     for key in ("rope_theta", "partial_rotary_factor"):
         if config.get(key) is not None:
             merged[key] = config[key]
     for key in ("rope_scaling", "rope_parameters"):
-        nested = config.get(key)
-        if nested is None:
-            continue
-        if not isinstance(nested, Mapping):
-            raise UnsupportedModel(
-                f"config key {key} is {shown(nested)}, not an object",
-                hint="repair the configuration",
-            )
-        for name, value in nested.items():
-            if isinstance(value, Mapping):
+        given = _one_rule(config, key)
+        for name in stretching.keys() & given.keys() - {"type"}:
+            if given[name] != stretching[name]:
                 raise UnsupportedModel(
-                    f"config key {key} has rules of its own for {shown(name)}",
-                    hint="supported: one rule for all layers",
+                    f"config key rope_parameters says {name} = {shown(given[name])}, rope_scaling "
+                    f"{shown(stretching[name])}",
+                    hint="repair the configuration: leave one of the two out",
                 )
-        merged.update({name: value for name, value in nested.items() if value is not None})
-    if "type" in merged:
-        merged.setdefault("rope_type", merged["type"])
+        stretching |= given
+    merged |= stretching
     # Where both places give the length of the training before stretching, the outer one counts;
     # where none does, the model was not trained longer than it says.
     if config.get("original_max_position_embeddings") is not None:
@@ -73,6 +67,28 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     elif config.get("max_position_embeddings"):
         merged.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
     return merged
+
+
+def _one_rule(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the settings that one key holds for all layers; empty where it is absent or null."""
+    nested = config.get(key)
+    if nested is None:
+        return {}
+    if not isinstance(nested, Mapping):
+        raise UnsupportedModel(
+            f"config key {key} is {shown(nested)}, not an object",
+            hint="repair the configuration",
+        )
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            raise UnsupportedModel(
+                f"config key {key} has rules of its own for {shown(name)}",
+                hint="supported: one rule for all layers",
+            )
+    given = {name: value for name, value in nested.items() if value is not None}
+    if "type" in given:
+        given.setdefault("rope_type", given["type"])
+    return given
 
 
 def build_rope(

@@ -5,6 +5,7 @@ Missing and cut files are named before any tensor is read.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+
+logger = logging.getLogger(__name__)
 
 INDEX: Final = "model.safetensors.index.json"
 
@@ -226,8 +229,8 @@ def _find_files(directories: Sequence[Path]) -> list[Path]:
     """Return the weight files of directories, by name.
 
     Raises:
-        CheckpointError: a directory is none, a further one has no file, or two of them have a file
-            of the same name.
+        CheckpointError: a directory is none, a further one has no file, or two of them have files
+            of the same name and another size.
     """
     found: dict[str, Path] = {}
     for directory in directories:
@@ -244,11 +247,20 @@ def _find_files(directories: Sequence[Path]) -> list[Path]:
             )
         for path in files:
             other = found.setdefault(path.name, path)
-            if other is not path:
+            if other is path:
+                continue
+            sizes = other.stat().st_size, path.stat().st_size
+            if sizes[0] != sizes[1]:
                 raise CheckpointError(
-                    f"{path.name} lies in both {other.parent} and {directory}",
+                    f"{path.name} lies in both {other.parent} and {directory}, with {sizes[0]} and "
+                    f"{sizes[1]} bytes",
                     path=path,
-                    hint="of COLI_MODEL_DIRS each file is in one directory; copies of files that "
-                    "are to be read as well are for COLI_MODEL_MIRROR",
+                    hint="of COLI_MODEL_DIRS each file is in one directory: remove the wrong one",
                 )
+            logger.warning(
+                "%s lies in both %s and %s: the first is read; COLI_MODEL_MIRROR reads both",
+                path.name,
+                other.parent,
+                directory,
+            )
     return [found[name] for name in sorted(found)]

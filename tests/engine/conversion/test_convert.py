@@ -449,7 +449,7 @@ def test_tied_embeddings_stay_tied(tmp_path: Path) -> None:
     [
         ({"scoring_func": "softmax"}, "scoring_func"),
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"rope_scaling": {"type": "longrope"}}, "longrope"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "longrope"),
     ],
 )
 def test_a_model_that_could_not_run_is_refused_before_anything_is_written(
