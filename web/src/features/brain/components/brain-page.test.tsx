@@ -48,7 +48,7 @@ function tell(part: object): void {
 describe('the brain', () => {
   it('counts the experts of each tier', () => {
     tell({});
-    expect(screen.getByText('2 layers × 4 experts = 8')).toBeInTheDocument();
+    expect(screen.getByText('2 layers with experts × 4 = 8')).toBeInTheDocument();
     const counts = ['vram', 'ram', 'disk', 'used'].map(
       (tier) => document.querySelector(`[data-tier=${tier}] dd`)?.textContent,
     );
@@ -76,7 +76,7 @@ describe('the brain', () => {
     tell({});
     tell({ ...broken, seq: 2 });
     expect(screen.getByRole('status')).toHaveTextContent('cannot be read');
-    expect(screen.getByText('2 layers × 4 experts = 8')).toBeInTheDocument();
+    expect(screen.getByText('2 layers with experts × 4 = 8')).toBeInTheDocument();
   });
 
   it('says why there is none', () => {
