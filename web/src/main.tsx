@@ -4,7 +4,6 @@ import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import { App } from '@/app/app';
 import { startApp } from '@/app/start';
-import '@/styles/base.css';
 
 startApp();
 const root = document.getElementById('root');

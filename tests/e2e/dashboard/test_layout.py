@@ -220,10 +220,43 @@ def test_growing_answers_are_read_out_sentence_by_sentence(
     )
 
 
-def test_first_load_stays_small(bundle: Path) -> None:
-    index = (bundle / "index.html").read_text("utf-8")
-    names = re.findall(r'(?:src|href)="/(assets/[^"]+\.(?:js|css))"', index)
-    assert names
-    packed = [len(gzip.compress((bundle / name).read_bytes())) for name in names]
-    total = sum(packed)
+def test_first_load_stays_small(page: Page, server: ScriptedServer, bundle: Path) -> None:
+    fetched: set[str] = set()
+    page.on("request", lambda request: fetched.add(request.url.removeprefix(f"{server.url}/")))
+    page.goto(server.url)
+    expect(composer(page)).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    names = {name for name in fetched if re.fullmatch(r"assets/.+\.(js|css)", name)}
+    assert any("chat-page" in name for name in names)
+    total = sum(len(gzip.compress((bundle / name).read_bytes())) for name in names)
     assert total <= 250_000, f"{total} bytes gzip on first load"
+
+
+def test_the_frame_is_seen_before_the_page_runs(page: Page, server: ScriptedServer) -> None:
+    page.route(re.compile(r"/assets/main-.*\.js"), lambda route: route.abort())
+    page.goto(f"{server.url}/brain")
+    failed = page.get_by_role("alert")
+    expect(failed).to_have_text("The dashboard could not be loaded. Reload the page.")
+    paints = "performance.getEntriesByName('first-contentful-paint').length"
+    assert page.evaluate(paints) == 1
+    page.unroute(re.compile(r"/assets/main-.*\.js"))
+    page.reload()
+    expect(page.get_by_role("heading", name="Brain")).to_be_visible()
+    assert page.locator(".boot").count() == 0
+
+
+def test_on_a_phone_nothing_moves_while_a_page_loads(
+    open_context: OpenContext, busy: ScriptedServer
+) -> None:
+    page = open_context(viewport={"width": 390, "height": 844}).new_page()
+    page.add_init_script(
+        """window.moved = 0;
+        new PerformanceObserver((list) => {
+          for (const { value } of list.getEntries()) window.moved += value;
+        }).observe({ type: 'layout-shift', buffered: true });"""
+    )
+    for path in PATHS:
+        page.goto(busy.url + path)
+        expect(page.locator("main")).to_be_visible()
+        page.wait_for_timeout(600)
+        assert page.evaluate("moved") < 0.02, path

@@ -1,15 +1,16 @@
-import { Suspense } from 'react';
+import { lazy, Suspense } from 'react';
 import { useTranslation } from 'react-i18next';
 import { BrowserRouter, Link, Route, Routes, useLocation } from 'react-router';
-import { Toaster } from 'sonner';
 import { ErrorBoundary } from '@/components/error-boundary';
-import { useTheme } from '@/lib/theme';
+import { useNotices } from '@/lib/notices';
 import styles from './app.module.css';
 import { PAGES } from './pages';
 import { Shell } from './shell/shell';
 
+const Notices = lazy(() => import('@/components/notices'));
+
 export function App() {
-  const theme = useTheme((state) => state.theme);
+  const hasNotices = useNotices((state) => state.isUsed);
   return (
     <ErrorBoundary>
       <BrowserRouter>
@@ -17,11 +18,11 @@ export function App() {
           <Pages />
         </Shell>
       </BrowserRouter>
-      <Toaster
-        theme={theme}
-        position="top-center"
-        toastOptions={{ className: styles.toast ?? '' }}
-      />
+      {hasNotices && (
+        <Suspense>
+          <Notices />
+        </Suspense>
+      )}
     </ErrorBoundary>
   );
 }

@@ -1,12 +1,12 @@
-// The pages of the dashboard. A new one is a line here, a component that fills `main`, and texts
-// under `nav` in common.json.
+// The pages of the dashboard. A new one is a line here, a component that fills `main`, its part of
+// the build in page-loaders.ts, and texts under `nav` in common.json.
 import { Brain, Gauge, MessageSquare, Settings, Sparkles, type LucideIcon } from 'lucide-react';
 import { lazy, type ComponentType } from 'react';
-import ChatPage from '@/features/chat/components/chat-page';
+import { LOADERS, type PageId } from './page-loaders';
 
 export interface Page {
   /** Its text is `nav.<id>`; Alt+1… opens pages in this order. */
-  id: 'chat' | 'brain' | 'atlas' | 'profiling' | 'settings';
+  id: PageId;
   /** The first is what links lead to. */
   paths: readonly [string, ...string[]];
   icon: LucideIcon;
@@ -14,29 +14,9 @@ export interface Page {
 }
 
 export const PAGES: readonly Page[] = [
-  { id: 'chat', paths: ['/', '/c/:id'], icon: MessageSquare, Component: ChatPage },
-  {
-    id: 'brain',
-    paths: ['/brain'],
-    icon: Brain,
-    Component: lazy(() => import('@/features/brain/components/brain-page')),
-  },
-  {
-    id: 'atlas',
-    paths: ['/atlas'],
-    icon: Sparkles,
-    Component: lazy(() => import('@/features/atlas/components/atlas-page')),
-  },
-  {
-    id: 'profiling',
-    paths: ['/profiling'],
-    icon: Gauge,
-    Component: lazy(() => import('@/features/profiling/components/profiling-page')),
-  },
-  {
-    id: 'settings',
-    paths: ['/settings'],
-    icon: Settings,
-    Component: lazy(() => import('./settings-page')),
-  },
+  { id: 'chat', paths: ['/', '/c/:id'], icon: MessageSquare, Component: lazy(LOADERS.chat) },
+  { id: 'brain', paths: ['/brain'], icon: Brain, Component: lazy(LOADERS.brain) },
+  { id: 'atlas', paths: ['/atlas'], icon: Sparkles, Component: lazy(LOADERS.atlas) },
+  { id: 'profiling', paths: ['/profiling'], icon: Gauge, Component: lazy(LOADERS.profiling) },
+  { id: 'settings', paths: ['/settings'], icon: Settings, Component: lazy(LOADERS.settings) },
 ];

@@ -1,9 +1,9 @@
 import { Check, Copy } from 'lucide-react';
 import { useEffect, useState } from 'react';
 import { useTranslation } from 'react-i18next';
-import { toast } from 'sonner';
 import { IconButton } from '@/components/button';
 import { copyText } from '@/lib/clipboard';
+import { notify } from '@/lib/notices';
 
 interface CopyButtonProps {
   /** Called when pressed, so that long texts are not kept twice. */
@@ -22,7 +22,7 @@ export function CopyButton({ text, label }: CopyButtonProps) {
 
   async function copy(): Promise<void> {
     if (await copyText(text())) setIsDone(true);
-    else toast.error(t('action.copyFailed'));
+    else notify({ kind: 'failed', text: t('action.copyFailed') });
   }
 
   return (

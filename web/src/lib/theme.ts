@@ -1,13 +1,13 @@
 // Dark, light, or as the system has it. Colours themselves are in styles/tokens.css.
 import { create } from 'zustand';
 import { readStored, writeStored } from '@/lib/storage';
+import { THEME_KEY } from '@/lib/stored-looks';
 
 export type Theme = 'system' | 'dark' | 'light';
 export const THEMES: readonly Theme[] = ['system', 'dark', 'light'];
-const KEY = 'colibri.theme';
 
 function storedTheme(): Theme {
-  const stored = readStored(KEY);
+  const stored = readStored(THEME_KEY);
   return THEMES.find((theme) => theme === stored) ?? 'system';
 }
 
@@ -24,7 +24,7 @@ interface ThemeState {
 export const useTheme = create<ThemeState>()((set) => ({
   theme: storedTheme(),
   setTheme: (theme) => {
-    writeStored(KEY, theme);
+    writeStored(THEME_KEY, theme);
     apply(theme);
     set({ theme });
   },

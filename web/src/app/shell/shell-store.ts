@@ -1,6 +1,7 @@
 // Which sides of the shell are open; kept for the next visit.
 import { create } from 'zustand';
 import { readStored, writeStored } from '@/lib/storage';
+import { RUNTIME_KEY, SIDEBAR_KEY } from '@/lib/stored-looks';
 
 interface ShellState {
   isSidebarOpen: boolean;
@@ -10,9 +11,6 @@ interface ShellState {
   toggleRuntime: () => void;
   setSheetOpen: (isOpen: boolean) => void;
 }
-
-const SIDEBAR_KEY = 'colibri.sidebar';
-const RUNTIME_KEY = 'colibri.runtime';
 
 export const useShell = create<ShellState>()((set, get) => ({
   isSidebarOpen: readStored(SIDEBAR_KEY) !== 'closed',

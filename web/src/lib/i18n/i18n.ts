@@ -3,10 +3,10 @@
 import i18next, { type Resource } from 'i18next';
 import { initReactI18next } from 'react-i18next';
 import { readStored, writeStored } from '@/lib/storage';
+import { LOCALE_KEY } from '@/lib/stored-looks';
 
 export const LOCALES = { en: 'English', it: 'Italiano' } as const;
 export type Locale = keyof typeof LOCALES;
-const KEY = 'colibri-locale';
 
 const files = import.meta.glob<Record<string, unknown>>('./locales/*/*.json', {
   eager: true,
@@ -40,7 +40,7 @@ export function detectLocale(stored: string | null, preferred: readonly string[]
 }
 
 export function setLocale(locale: Locale): void {
-  writeStored(KEY, locale);
+  writeStored(LOCALE_KEY, locale);
   void i18next.changeLanguage(locale);
 }
 
@@ -52,7 +52,7 @@ export function startI18n(): void {
   i18next.on('languageChanged', follow);
   void i18next.use(initReactI18next).init({
     showSupportNotice: false, // an advertisement in the console of whoever looks there
-    lng: detectLocale(readStored(KEY), navigator.languages),
+    lng: detectLocale(readStored(LOCALE_KEY), navigator.languages),
     fallbackLng: 'en',
     resources: resources(),
     defaultNS: 'common',

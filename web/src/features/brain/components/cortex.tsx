@@ -7,7 +7,7 @@ import { useCortex } from '../hooks/use-cortex';
 import { useExpertWords } from '../hooks/use-expert-words';
 import { useRoom } from '../hooks/use-room';
 import type { ExpertMap } from '@/lib/experts/expert-map';
-import { expertAt, fitGrid, stepBy } from '../model/grid';
+import { expertAt, fitGrid, stepBy, type Grid } from '../model/grid';
 import styles from './cortex.module.css';
 import { ExpertTip } from './expert-tip';
 import { LayerEntropy } from './layer-entropy';
@@ -66,7 +66,12 @@ export function Cortex({ map }: { map: ExpertMap }) {
           onPointerLeave={() => setHovered(null)}
           onPointerDown={(event) => setCursor(under(event) ?? at)}
         >
-          <canvas ref={canvasRef} className={styles.canvas} aria-hidden="true" />
+          <canvas
+            ref={canvasRef}
+            className={styles.canvas}
+            style={grid === null ? undefined : sizeOf(grid)}
+            aria-hidden="true"
+          />
           <div role="row" aria-rowindex={Math.floor(at / cols) + 1} className="visually-hidden">
             <div role="gridcell" id={`${id}-${at}`} aria-colindex={(at % cols) + 1} key={at}>
               {[current.name, current.tierName, current.heat].join(', ')}
@@ -87,6 +92,10 @@ export function Cortex({ map }: { map: ExpertMap }) {
       </p>
     </div>
   );
+}
+
+function sizeOf({ across, down, cellWidth, cellHeight, ratio }: Grid) {
+  return { width: (across * cellWidth) / ratio, height: (down * cellHeight) / ratio };
 }
 
 /** The place of the expert that the address names as `?expert=53:179`, if it is on the map. */

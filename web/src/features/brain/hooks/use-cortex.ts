@@ -32,8 +32,6 @@ export function useCortex(
   useEffect(() => {
     const canvas = canvasRef.current;
     if (grid === null || canvas === null) return;
-    canvas.style.width = `${(grid.across * grid.cellWidth) / grid.ratio}px`;
-    canvas.style.height = `${(grid.down * grid.cellHeight) / grid.ratio}px`;
     painterRef.current?.setLook(grid, readPalette(canvas), isStill);
   }, [grid, isStill]);
   useEffect(() => painterRef.current?.mark(marked), [marked]);

@@ -1,11 +1,11 @@
 // Settings of what is kept in the browser: export, import, delete.
 import { useEffect, useRef, useState } from 'react';
 import { useTranslation } from 'react-i18next';
-import { toast } from 'sonner';
 import { Button } from '@/components/button';
 import { ConfirmDialog } from '@/components/confirm-dialog';
 import { FieldGroup } from '@/components/field';
 import { formatDecimal } from '@/lib/format';
+import { notify } from '@/lib/notices';
 import { deleteAllConversations, useChat } from '../stores/chat-store';
 import { exportAll, importFile } from '../stores/transfer';
 import styles from './data-group.module.css';
@@ -19,10 +19,10 @@ export function DataGroup() {
   async function take(files: FileList | null): Promise<void> {
     for (const file of Array.from(files ?? [])) {
       try {
-        toast.success(t('data.imported', { count: await importFile(file) }));
+        notify({ kind: 'done', text: t('data.imported', { count: await importFile(file) }) });
       } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
-        toast.error(t('data.importFailed', { name: file.name, reason }));
+        notify({ kind: 'failed', text: t('data.importFailed', { name: file.name, reason }) });
       }
     }
   }

@@ -1,10 +1,10 @@
 // Text files that are dropped, pasted or picked become attachments of the composer.
 import { useState, type DragEvent } from 'react';
 import { useTranslation } from 'react-i18next';
-import { toast } from 'sonner';
 import type { Attachment } from '../model/conversation';
 import { useChat } from '../stores/chat-store';
 import { setAttachments } from '../stores/drafts';
+import { notify } from '@/lib/notices';
 
 // The server takes bodies of 4 MiB; the rest of the conversation needs room too.
 const MAX_BYTES = 2 * 1024 * 1024;
@@ -24,7 +24,7 @@ export function useFileDrop(id: string) {
     for (const file of Array.from(files ?? [])) {
       const attachment = await readAsText(file);
       if (typeof attachment === 'object') added.push(attachment);
-      else toast.error(t(`attach.${attachment}`, { name: file.name }));
+      else notify({ kind: 'failed', text: t(`attach.${attachment}`, { name: file.name }) });
     }
     if (added.length > 0) {
       setAttachments(id, [...(useChat.getState().attachments[id] ?? []), ...added]);

@@ -1,12 +1,10 @@
 import { useTranslation } from 'react-i18next';
-import { toast } from 'sonner';
-
-const OPEN_MS = 8000;
+import { notify } from '@/lib/notices';
 
 /** Offer to take back what was just done. */
 export function useUndo(): (what: string, undo: () => void) => void {
   const { t } = useTranslation();
   return (what, undo) => {
-    toast(what, { duration: OPEN_MS, action: { label: t('action.undo'), onClick: undo } });
+    notify({ kind: 'plain', text: what, action: { label: t('action.undo'), run: undo } });
   };
 }

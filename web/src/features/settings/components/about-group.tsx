@@ -4,7 +4,7 @@ import { FieldGroup } from '@/components/field';
 import { copyText } from '@/lib/clipboard';
 import { useConnection } from '@/lib/connection/connection-store';
 import { useTelemetry } from '@/lib/telemetry/telemetry-store';
-import { toast } from 'sonner';
+import { notify } from '@/lib/notices';
 
 /** What helps to explain a problem; never the key. */
 function diagnostics(): string {
@@ -23,8 +23,8 @@ export function AboutGroup() {
   const version = useTelemetry((state) => state.health?.version ?? null);
 
   async function copy(): Promise<void> {
-    if (await copyText(diagnostics())) toast.success(t('common:action.copied'));
-    else toast.error(t('common:action.copyFailed'));
+    if (await copyText(diagnostics())) notify({ kind: 'done', text: t('common:action.copied') });
+    else notify({ kind: 'failed', text: t('common:action.copyFailed') });
   }
 
   return (
