@@ -2,9 +2,11 @@
 
 The residual stream changes little from one layer to the next, so the next router already says much
 when it is shown what this one saw. What is guessed is read last of all and may be taken back: a
-wrong guess costs idle time of the disk, never a result. Behind the last mixture comes the next
-token's first one, of which only the scores of its cache tell something. In a long prompt nearly
-every expert of the next layer will be asked for, and nothing has to be guessed.
+wrong guess costs idle time of the disk, never a result. Once all of the next mixture's are under
+way, the one beyond it is guessed in the same way, so that the queue of the disk does not run dry
+between two layers. Behind the last mixture comes the next token's first one, of which only the
+scores of its cache tell something. In a long prompt nearly every expert of the next layer will be
+asked for, and nothing has to be guessed.
 """
 
 from __future__ import annotations
@@ -80,11 +82,18 @@ class Lookahead:
     Args:
         experts: The experts of the mixture.
         router: What its router will say; None: its next rows are those of the next token.
+        beyond: The same for the mixture behind that one, which gets what time is left.
     """
 
-    def __init__(self, experts: StreamedExperts, router: NextRouter | None) -> None:
+    def __init__(
+        self,
+        experts: StreamedExperts,
+        router: NextRouter | None,
+        beyond: Lookahead | None = None,
+    ) -> None:
         self._experts = experts
         self._router = router
+        self._beyond = beyond
         self._waiting: deque[int] = deque()
         self._priority = ReadPriority.SPECULATIVE
         self._begun: set[int] = set()
@@ -103,6 +112,11 @@ class Lookahead:
         Args:
             normed: (N, C) what the layer before the mixture is given.
         """
+        if self._beyond is not None:
+            if normed.rows <= MAX_GUESSED_ROWS:
+                self._beyond.look(normed)
+            else:
+                self._beyond.rest()
         num_choices = self._experts.per_token
         layer = self._experts.layer
         self._waiting.clear()
@@ -129,6 +143,12 @@ class Lookahead:
             if not store.fetch(layer, self._waiting[0], self._priority):
                 return
             self._begun.add(self._waiting.popleft())
+        if self._beyond is not None:
+            self._beyond.read()
+
+    def rest(self) -> None:
+        """Read nothing further until the next look."""
+        self._waiting.clear()
 
     def settle(self, wanted: Collection[int]) -> None:
         """Learn from what was asked for."""
@@ -172,20 +192,33 @@ def link_mixtures(layers: Sequence[_MixtureLayer]) -> None:
     it says in the end.
     """
     mixtures = [layer for layer in layers if layer.mixture is not None]
-    for this, following in zip(mixtures, [*mixtures[1:], *mixtures[:1]], strict=True):
-        experts, behind = _streamed(this), _streamed(following)
-        if experts is None or behind is None or following is this:
-            continue
-        is_first = following is mixtures[0]
-        experts.ahead = Lookahead(behind, None if is_first else _next_router(this, following))
-    next_mixture: _MixtureLayer | None = None
+    if len(mixtures) > 1:
+        for place, this in enumerate(mixtures):
+            experts = _streamed(this)
+            if experts is not None:
+                experts.ahead = _lookahead(this, mixtures[place + 1 :]) or _next_token(mixtures[0])
+    behind: list[_MixtureLayer] = []
     for this in reversed(layers):
         if this.mixture is not None:
-            next_mixture = this
-        elif next_mixture is not None and hasattr(this, "ahead"):
-            behind = _streamed(next_mixture)
-            if behind is not None:
-                this.ahead = Lookahead(behind, _next_router(this, next_mixture))
+            behind.insert(0, this)
+        elif hasattr(this, "ahead"):
+            this.ahead = _lookahead(this, behind)
+
+
+def _lookahead(this: _MixtureLayer, behind: Sequence[_MixtureLayer]) -> Lookahead | None:
+    """Return what a layer reads ahead for the next mixture behind it and the one beyond that."""
+    found: Lookahead | None = None
+    for following in reversed(behind[:2]):
+        experts = _streamed(following)
+        if experts is not None:
+            found = Lookahead(experts, _next_router(this, following), found)
+    return found
+
+
+def _next_token(first: _MixtureLayer) -> Lookahead | None:
+    """Return what the last mixture reads ahead for the first one."""
+    experts = _streamed(first)
+    return None if experts is None else Lookahead(experts, None)
 
 
 def _streamed(layer: _MixtureLayer) -> StreamedExperts | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -20,6 +21,10 @@ from tests.engine.experts.streaming_rig import (
 )
 from tests.fakes.container_models import write_container
 from tests.fakes.stream_models import restream
+
+if TYPE_CHECKING:
+    from colibri_engine.experts.store import StreamedLayer
+    from colibri_engine.kernels import Rows
 
 NUM_EXPERTS = 8
 PER_TOKEN = 2
@@ -81,23 +86,59 @@ def test_reading_ahead_changes_no_bit(stream: Path, looks_ahead: bool, working: 
 
 
 def test_guesses_that_do_not_come_true_become_fewer(stream: Path) -> None:
-    model, store = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
-    (guesses,) = model._layers[2].mixture.experts.guesses  # type: ignore[attr-defined]
-    assert guesses.precision == 0.5
+    model, _ = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
+    guesses = model._layers[1].mixture.experts.ahead  # type: ignore[attr-defined]
+    assert guesses in model._layers[2].mixture.experts.guesses  # type: ignore[attr-defined]
+    assert (guesses.precision, guesses._num_guesses(1)) == (0.5, PER_TOKEN)
     for _ in range(60):
         guesses._begun.update([0, 1])
         guesses._is_guess = True
         guesses.settle([5, 6])
     assert guesses.precision < 0.05
-    before = store.counters.ahead
-    run_steps(model, [[(0, [3])]])
-    # of the dense layer, of two mixtures, and of the last one for the next token
-    assert store.counters.ahead - before <= PER_TOKEN * (len(store.layers) + 1) - 1
+    assert guesses._num_guesses(1) == 1  # so that there is news of them
     for _ in range(60):
         guesses._begun.update([0, 1])
         guesses._is_guess = True
         guesses.settle([0, 1])
     assert guesses.precision > 0.9
+    assert guesses._num_guesses(1) == PER_TOKEN
+
+
+def test_the_mixture_beyond_the_next_one_is_guessed_once_the_next_ones_reads_have_begun(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, store = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
+    begun: list[int] = []
+    fetch = store.fetch
+
+    def noted(layer: StreamedLayer, expert: int, priority: ReadPriority) -> bool:
+        if priority == ReadPriority.SPECULATIVE:
+            begun.append(layer.number)
+        return fetch(layer, expert, priority)
+
+    monkeypatch.setattr(store, "fetch", noted)
+    dense = model._layers[0].ahead  # type: ignore[attr-defined]
+    look = dense.start
+
+    def started(normed: Rows) -> None:
+        look(normed)
+        begun.append(-1)
+
+    monkeypatch.setattr(dense, "start", started)
+    run_steps(model, [[(0, [3])]])
+    ahead = begun[: begun.index(-1)]
+    assert set(ahead) == {0, 1}
+    assert ahead == sorted(ahead)
+
+
+def test_a_long_prompt_guesses_nothing_of_the_mixture_beyond_the_next_one(stream: Path) -> None:
+    model, store = load_streamed(stream, 1, working=2 * NUM_EXPERTS)
+    run_steps(model, [[(0, [3])], [(0, list(range(60)))]])
+    beyond = model._layers[0].ahead._beyond  # type: ignore[attr-defined]
+    assert beyond is not None
+    assert not beyond._waiting
+    assert not beyond._begun
+    store.close()
 
 
 def test_what_has_arrived_before_it_is_asked_for_is_found_and_not_late(stream: Path) -> None:
@@ -174,11 +215,13 @@ def test_nothing_is_read_that_no_row_chose_when_nothing_is_read_ahead(stream: Pa
 def test_everything_in_memory_is_read_once(stream: Path) -> None:
     model, store = load_streamed(stream, NUM_EXPERTS)
     steps = conversation(model.config.vocab_size)
+    for _ in range(3):
+        run_steps(model, steps)
+        most = sum(layer.records.nbytes * NUM_EXPERTS for layer in store.layers)
+        assert store.counters.bytes_read <= most
+    before = store.counters.misses
     run_steps(model, steps)
-    first = store.counters.bytes_read
-    assert first <= sum(layer.records.nbytes * NUM_EXPERTS for layer in store.layers)
-    run_steps(model, steps)
-    assert store.counters.bytes_read == first
+    assert store.counters.misses == before
 
 
 def test_slots_are_neither_lost_nor_doubled(stream: Path) -> None:
