@@ -12,9 +12,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 from rich.theme import Theme
+
+from colibri_cli.settings import is_light_terminal
+from colibri_cli.wrapping import fitted, hung
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,42 +27,55 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
 
-_THEME: Final = Theme(
-    {
-        "brand": "color(37)",
-        "accent": "color(80)",
-        "marker": "color(170)",
-        "code": "color(208)",
-        "good": "color(78)",
-        "warn": "color(179)",
-        "bad": "color(203)",
-        "faint": "color(242)",
-        "markdown.code": "color(208)",
-        "markdown.h1": "bold underline color(37)",
-        "markdown.h2": "bold color(37)",
-        "markdown.h3": "color(37)",
-        "markdown.h4": "italic color(37)",
-        "markdown.block_quote": "color(242)",
-        "markdown.item.number": "bold",
-        "markdown.table.border": "color(242)",
-        "markdown.table.header": "bold",
-    }
-)
+# Numbers of the 256 colours: on a dark background, on a light one. A test holds each to a contrast
+# that can be read.
+PALETTE: Final = {
+    "brand": (37, 30),
+    "accent": (80, 24),
+    "marker": (170, 127),
+    "code": (208, 130),
+    "good": (78, 28),
+    "warn": (179, 94),
+    "bad": (203, 160),
+    "faint": (242, 242),
+}
+_MARKDOWN: Final = {
+    "markdown.code": "code",
+    "markdown.h1": "bold underline brand",
+    "markdown.h2": "bold brand",
+    "markdown.h3": "brand",
+    "markdown.h4": "italic brand",
+    "markdown.block_quote": "faint",
+    "markdown.item.number": "bold",
+    "markdown.table.border": "faint",
+    "markdown.table.header": "bold",
+}
 _PLAIN_INTERVAL_S: Final = 5.0
 _NARROW: Final = 60
+_GAP: Final = 2  # between columns
 _MAX_WIDTH: Final = 100
+
+
+def theme_for(*, is_light: bool) -> Theme:
+    """Return the styles for a terminal with a light or a dark background."""
+    colors = {name: f"color({numbers[is_light]})" for name, numbers in PALETTE.items()}
+    styles = {
+        name: " ".join(colors.get(word, word) for word in style.split())
+        for name, style in _MARKDOWN.items()
+    }
+    return Theme(colors | styles)
 
 
 @cache
 def stdout_console() -> Console:
     """Return the console of results."""
-    return Console(theme=_THEME, highlight=False)
+    return Console(theme=theme_for(is_light=is_light_terminal()), highlight=False)
 
 
 @cache
 def stderr_console() -> Console:
     """Return the console of progress, warnings and statistics."""
-    return Console(theme=_THEME, stderr=True, highlight=False)
+    return Console(theme=theme_for(is_light=is_light_terminal()), stderr=True, highlight=False)
 
 
 def print_traceback() -> None:
@@ -75,17 +92,62 @@ def _table(**options: Any) -> Table:  # noqa: ANN401 - those of Rich
 def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output; a column is (title, is a number).
 
-    Where standard output is no terminal nothing is wrapped or cut, whatever its width.
+    Where standard output is no terminal nothing is wrapped or cut, whatever its width. A terminal
+    that would break words to fit the columns gets each row as a block of its own.
     """
-    if not stdout_console().is_terminal:
+    console = stdout_console()
+    if not console.is_terminal:
         _print_plain_table(columns, rows)
         return
+    least = _least_widths(columns, rows)
+    if sum(least) + _GAP * (len(columns) - 1) > console.width:
+        _print_blocks(columns, rows)
+        return
     table = _table(header_style="bold")
-    for title, is_number in columns:
-        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for (title, is_number), width in zip(columns, least, strict=True):
+        table.add_column(
+            title, justify="right" if is_number else "left", overflow="fold", min_width=width
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    stdout_console().print(table)
+    console.print(table)
+
+
+def _least_widths(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return what each column needs to keep words and numbers whole; paths may be broken."""
+    half = stdout_console().width // 2
+    widths = []
+    for number, (title, is_number) in enumerate(columns):
+        cells = [title, *(row[number] for row in rows)]
+        if is_number:
+            widths.append(max(map(cell_len, cells)))
+            continue
+        words = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+        indent = max(len(cell) - len(cell.lstrip()) for cell in cells)
+        widths.append(min(words + indent, half))
+    return widths
+
+
+def _print_blocks(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+    """Print each row below its first cell, one line for each further cell that has a text."""
+    console = stdout_console()
+    titles = [title for title, _ in columns][1:]
+    for head, *cells in rows:
+        indent = " " * (len(head) - len(head.lstrip()) + _GAP)
+        console.print(Text(head, style="bold"), overflow="fold")
+        block = _table(show_header=False)
+        block.add_column(style="brand", no_wrap=True)
+        block.add_column(overflow="fold")
+        for title, cell in zip(titles, cells, strict=True):
+            if cell:
+                block.add_row(Text(f"{indent}{title}"), Text(cell))
+        console.print(block)
+
+
+def print_prose(lines: Sequence[str]) -> None:
+    """Print sentences and facts on standard output; a terminal gets them broken between words."""
+    sys.stdout.write("".join(f"{line}\n" for line in fitted(lines, sys.stdout)))
+    sys.stdout.flush()
 
 
 def stdout_width() -> int:
@@ -125,7 +187,8 @@ def print_checks(rows: Sequence[tuple[str, str, str, str]]) -> None:
     if console.width < _NARROW:
         for mark, style, name, text in rows:
             console.print(Text(f"[{mark}] ", style=style).append(name, style="none"))
-            console.print(Text(f"  {text}"))
+            for line in hung(f"  {text}", console.width):
+                console.print(Text(line))
         return
     table = _table(padding=(0, 1, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
@@ -138,13 +201,13 @@ def print_checks(rows: Sequence[tuple[str, str, str, str]]) -> None:
 
 def _print_plain_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
     lines = [[title for title, _ in columns], *(list(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        cells = zip(line, widths, columns, strict=True)
-        text = "  ".join(
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, (_, is_number) in cells
-        )
+        padded = []
+        for cell, width, (_, is_number) in zip(line, widths, columns, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(space + cell if is_number else cell + space)
+        text = (" " * _GAP).join(padded)
         sys.stdout.write(text.rstrip() + "\n")
 
 

@@ -59,28 +59,33 @@ _OPTIONS: Final = {
 _MAX_WIDTH: Final = 100
 _MIN_WIDTH: Final = 40
 _COLUMN: Final = 16  # where the meanings begin
-_TITLE: Final = "1;38;5;37"  # bold, the teal of the theme
-_NAME: Final = "38;5;80"
+# Titles (bold) and names: those of the theme on a dark background and on a light one.
+_STYLES: Final = {False: ("1;38;5;37", "38;5;80"), True: ("1;38;5;30", "38;5;24")}
 
 
 def page() -> str:
     """Return the page for this terminal, with the commands of plugins."""
     from colibri_cli.help_cache import plugin_summaries
-    from colibri_cli.settings import shows_color
+    from colibri_cli.settings import is_light_terminal, shows_color
 
     return render(
-        plugin_summaries(), width=shutil.get_terminal_size().columns, has_color=shows_color()
+        plugin_summaries(),
+        width=shutil.get_terminal_size().columns,
+        has_color=shows_color(),
+        is_light=is_light_terminal(),
     )
 
 
-def render(plugins: dict[str, str], *, width: int, has_color: bool) -> str:
+def render(plugins: dict[str, str], *, width: int, has_color: bool, is_light: bool = False) -> str:
     """Return the page.
 
     Args:
         plugins: Commands of plugins and what they do.
         width: Columns there are.
         has_color: Colours may be used.
+        is_light: They are for a light background.
     """
+    title_style, name_style = _STYLES[is_light]
 
     def styled(text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if has_color and style else text
@@ -88,12 +93,16 @@ def render(plugins: dict[str, str], *, width: int, has_color: bool) -> str:
     width = max(_MIN_WIDTH, min(width, _MAX_WIDTH))
     groups = {**GROUPS, "From plugins": plugins} if plugins else GROUPS
     head = f"coli {__version__}: run mixture-of-experts models larger than memory."
-    lines = [*textwrap.wrap(head, width), "", f"Usage: {styled('coli COMMAND [OPTIONS]', _NAME)}"]
+    lines = [
+        *textwrap.wrap(head, width),
+        "",
+        f"Usage: {styled('coli COMMAND [OPTIONS]', name_style)}",
+    ]
     for title, rows in {**groups, "Options": _OPTIONS}.items():
-        lines += ["", styled(title, _TITLE)]
+        lines += ["", styled(title, title_style)]
         for name, meaning in rows.items():
             first, *more = textwrap.wrap(meaning, width - _COLUMN) or [""]
             padding = " " * max(1, _COLUMN - 2 - len(name))
-            lines.append(f"  {styled(name, _NAME)}{padding}{first}")
+            lines.append(f"  {styled(name, name_style)}{padding}{first}")
             lines += [" " * _COLUMN + line for line in more]
     return "\n".join(lines) + "\n"

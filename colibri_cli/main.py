@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from colibri_cli import __version__
@@ -131,17 +132,33 @@ def _raise_on_end_signals() -> None:
 
 def _report(error: ColibriError, arguments: list[str]) -> None:
     """Write what happened and what to do on stderr; JSON when `--json` was asked for."""
+    hint = error.hint or _usual_hint(error, arguments)
     if "--json" in arguments:
         import json
 
-        body = {"code": error.code, "message": error.message, "hint": error.hint}
+        body = {"code": error.code, "message": error.message, "hint": hint}
         _write_error(json.dumps({"error": body}, ensure_ascii=False))
         return
-    _write_error(f"{PROGRAM}: {error.message}")
-    for line in getattr(error, "stderr_tail", ()):
-        _write_error(f"  | {line}")
-    if error.hint:
-        _write_error(f"  {error.hint}")
+    lines = [f"{PROGRAM}: {error.message}"]
+    lines += [f"  | {line}" for line in getattr(error, "stderr_tail", ())]
+    lines += [f"  {hint}"] if hint else []
+    from colibri_cli.wrapping import fitted
+
+    with suppress(ValueError):  # closed
+        lines = fitted(lines, sys.stderr)
+    for line in lines:
+        _write_error(line)
+
+
+def _usual_hint(error: ColibriError, arguments: list[str]) -> str | None:
+    """Return what to do about a wrong use that says no more itself."""
+    from colibri_cli.discovery import command_names
+    from colibri_cli.errors import UsageError
+
+    if not isinstance(error, UsageError):
+        return None
+    words = [PROGRAM, *[word for word in arguments if word in command_names()][:1]]
+    return f"see `{' '.join(words)} --help`"
 
 
 def _write_error(line: str) -> None:

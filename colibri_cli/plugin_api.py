@@ -37,6 +37,7 @@ from colibri_cli.plugin_types import (
     Tool,
 )
 from colibri_cli.settings import effective_settings, prepare
+from colibri_cli.wrapping import say
 from colibri_protocol.errors import ColibriError
 from colibri_protocol.settings import ResolvedSettings
 
@@ -91,6 +92,7 @@ __all__ = [
     "prepare",
     "progress",
     "run_async",
+    "say",
     "show_table",
     "takes",
 ]

@@ -21,6 +21,7 @@ from colibri_cli.errors import PluginError
 from colibri_cli.plugin_sources import plugin_sources
 from colibri_cli.plugin_types import API_VERSION, DoctorCheck, RouteHandler, TelemetrySink
 from colibri_cli.settings import plugin_choice
+from colibri_cli.wrapping import say
 from colibri_protocol.errors import ColibriError
 from colibri_protocol.settings import nearest
 
@@ -103,7 +104,7 @@ class Plugins:
                 plugin=state.source.name,
                 hint=f"repair it, or `coli plugins disable {state.source.name}`",
             )
-        sys.stderr.write(f"coli: the plugin {label} is broken and left out: {state.problem}\n")
+        say(f"coli: the plugin {label} is broken and left out: {state.problem}")
 
     def _call(self, state: PluginState, plugin: object, hook: str, **given: object) -> bool:
         """Call one plugin's hook; False: it failed and was left out."""

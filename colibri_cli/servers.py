@@ -72,9 +72,9 @@ def ask(url: str, path: str, key: str | None = None) -> dict[str, Any]:
         ServerUnreachable: nobody answers there, or not as a server of ours.
         ServerRefused: it wants another key.
     """
-    request = urllib.request.Request(f"{url.rstrip('/')}{path}")  # noqa: S310 - http only
-    if urlsplit(url).scheme not in {"http", "https"}:
+    if not _is_address(url):
         raise ServerUnreachable(f"{url!r} is no address of a server", hint="name http://HOST:PORT")
+    request = urllib.request.Request(f"{url.rstrip('/')}{path}")  # noqa: S310 - http only
     if key:
         request.add_header("Authorization", f"Bearer {key}")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -100,6 +100,14 @@ def ask(url: str, path: str, key: str | None = None) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ServerUnreachable(f"the server at {url} is none of ours")
     return body
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.netloc)
 
 
 def end(server: RunningServer, timeout_s: float) -> str:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from colibri_cli.options import OutputOptions
 
 PROJECT_FILE: Final = "colibri.toml"
-_ALWAYS_READ: Final = frozenset({"debug", "color", "log"})
+_ALWAYS_READ: Final = frozenset({"debug", "color", "log", "theme"})
+_THEMES: Final = frozenset({"dark", "light"})
 _DEFAULT_TABLE: Final = "default"
 _NO_COMMANDS: Final = frozenset({"models", "plugins"})  # tables of another kind
 _OTHER_TABLES: Final = frozenset({_DEFAULT_TABLE, "serve", *_NO_COMMANDS})
@@ -59,6 +60,8 @@ def prepare(options: OutputOptions, command: str) -> ResolvedSettings:
     settings = resolve(flags, environ, config, config_name=str(path or PROJECT_FILE))
     debug = settings.integer("debug") or 0
     configure_logs(2 if debug > 1 else options.verbose, content=debug)
+    if settings.is_given("theme"):
+        os.environ["COLI_THEME"] = settings.text("theme") or ""
     choice = color_choice(settings, is_off=options.no_color)
     if choice is not None:  # Rich reads these variables itself
         os.environ["FORCE_COLOR" if choice else "NO_COLOR"] = "1"
@@ -89,6 +92,11 @@ def editor() -> str:
     """Return the command of the user's editor."""
     usual = "notepad" if os.name == "nt" else "vi"
     return os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
+
+
+def has_editor() -> bool:
+    """Whether the user named an editor; without one it is that of every terminal."""
+    return bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
 
 
 def api_key() -> str | None:
@@ -187,6 +195,19 @@ def child_environment(**extra: str) -> dict[str, str]:
 def is_dumb_terminal() -> bool:
     """Whether the terminal can do nothing but print lines."""
     return os.environ.get("TERM", "") == "dumb"
+
+
+def is_light_terminal() -> bool:
+    """Whether the terminal has a light background, as far as it was said.
+
+    `COLI_THEME` says so, or the file (`prepare` hands it on); else COLORFGBG, which some terminals
+    set: its last number is the background's.
+    """
+    theme = os.environ.get("COLI_THEME", "")
+    if theme in _THEMES:
+        return theme == "light"
+    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return background in {"7", "15"}
 
 
 def shows_color() -> bool:

@@ -6,11 +6,13 @@ screen; elsewhere standard output carries the answers and nothing more.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from colibri_cli.errors import UsageError
 from colibri_cli.terminal.answer_text import error_lines, visible
+from colibri_cli.wrapping import fitted
 
 if TYPE_CHECKING:
     from colibri_protocol.errors import ColibriError
@@ -115,13 +117,15 @@ class PlainScreen:
         """Write a line to standard error unless it should be quiet."""
         if not self.is_quiet:
             self._end_line()
-            sys.stderr.write(f"{visible(text)}\n")
+            lines = fitted(visible(text).split("\n"), sys.stderr)
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
             sys.stderr.flush()
 
     def show_error(self, error: ColibriError) -> None:
         """Write the error to standard error."""
         self._end_line()
-        sys.stderr.write("\n".join(error_lines(error)) + "\n")
+        lines = fitted(error_lines(error), sys.stderr)
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
         sys.stderr.flush()
 
     def show_message(self, text: str) -> None:
@@ -140,7 +144,11 @@ class PlainScreen:
         """Write it as plain lines to standard error."""
         from colibri_cli.terminal.chat_views import view_as_text
 
-        self.notice(view_as_text(name, figures))
+        if sys.stderr.isatty():
+            width = max(shutil.get_terminal_size().columns - 1, 1)
+            self.notice(view_as_text(name, figures, width))
+        else:
+            self.notice(view_as_text(name, figures))
 
     def copy(self, text: str) -> None:
         """Refuse: a plain stream has no clipboard."""

@@ -13,6 +13,7 @@ from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
 from colibri_cli.quality.command import QualityOptions
 from colibri_cli.quality.command import run as run_quality
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,7 +183,7 @@ def disk(options: DiskOptions, context: typer.Context) -> None:
     options = _with_options_before(options, context)
     prepare(options, "bench")
     from colibri_cli.benchmark.disk import DiskPlan, measure_disk, parse_read_size, parse_size
-    from colibri_cli.console import print_table
+    from colibri_cli.console import print_prose, print_table
 
     if not 0.05 <= options.seconds <= 60:
         raise UsageError(f"--seconds: {options.seconds:g} is not in 0.05..60")
@@ -206,7 +207,7 @@ def disk(options: DiskOptions, context: typer.Context) -> None:
         return
     columns = [("read", True), ("at a time", True), ("order", False), ("through", False)]
     print_table([*columns, ("page cache", False), ("GB/s", True)], result.table())
-    sys.stdout.write("\n".join(result.summary()) + "\n")
+    print_prose(result.summary())
 
 
 @app.command("quality")
@@ -223,7 +224,7 @@ def stream(options: StreamOptions, context: typer.Context) -> None:
     options = _with_options_before(options, context)
     settings = prepare(options, "bench")
     from colibri_cli.benchmark.stream import COLUMNS, StreamPlan, measure_stream
-    from colibri_cli.console import print_table
+    from colibri_cli.console import print_prose, print_table
     from colibri_cli.model_store.store import locate_model
 
     if options.engine_bin is not None:
@@ -249,7 +250,7 @@ def stream(options: StreamOptions, context: typer.Context) -> None:
         sys.stdout.write(json.dumps(result.document(), ensure_ascii=False) + "\n")
         return
     print_table(list(COLUMNS), result.table())
-    sys.stdout.write("\n".join(result.summary()) + "\n")
+    print_prose(result.summary())
 
 
 def _budgets(text: str) -> tuple[float, ...]:
@@ -306,8 +307,7 @@ def _teller(options: BenchOptions) -> "Callable[[str], None]":
 
     def tell(text: str) -> None:
         if not options.quiet:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            say(text)
 
     return tell
 
@@ -330,14 +330,15 @@ def _show(options: BenchOptions, result: "BenchResult") -> None:
     if options.json:
         sys.stdout.write(json.dumps(result.document(), ensure_ascii=False) + "\n")
         return
-    from colibri_cli.console import print_lines, print_table, stdout_width
+    from colibri_cli.console import print_lines, print_prose, print_table, stdout_width
     from colibri_cli.terminal.interval_chart import bar_chart
 
     columns = [("what", False), ("tokens", True), ("context", True), ("batch", True)]
     print_table([*columns, ("tokens/s", True), ("range", True)], result.table())
     for title, bars in () if options.no_chart else result.charts():
-        print_lines(["", title, *bar_chart(bars, stdout_width())])
-    sys.stdout.write("\n" + "\n".join(result.summary()) + "\n")
+        print_prose(["", title])
+        print_lines(bar_chart(bars, stdout_width()))
+    print_prose(["", *result.summary()])
 
 
 def _compare(options: BenchOptions, first: Path, second: Path) -> None:
@@ -351,7 +352,7 @@ def _compare(options: BenchOptions, first: Path, second: Path) -> None:
         body = {"schema_version": 1, "kind": "bench comparison", "comparison": rows}
         sys.stdout.write(json.dumps({**body, "differs": notes}, ensure_ascii=False) + "\n")
         return
-    from colibri_cli.console import print_lines, print_table, stdout_width
+    from colibri_cli.console import print_lines, print_prose, print_table, stdout_width
     from colibri_cli.terminal.comparison_view import COLUMNS, ratio_bars, rows_of
     from colibri_cli.terminal.interval_chart import ratio_chart
 
@@ -359,9 +360,10 @@ def _compare(options: BenchOptions, first: Path, second: Path) -> None:
     bars = [] if options.no_chart else ratio_bars(found)
     if bars:
         title = "B against A: less to the left of the line, more to the right"
-        print_lines(["", title, *ratio_chart(bars, stdout_width())])
+        print_prose(["", title])
+        print_lines(ratio_chart(bars, stdout_width()))
     for note in notes:
-        sys.stderr.write(f"coli: {note}\n")
+        say(f"coli: {note}")
 
 
 def _numbers(flag: str, text: str, limit: int) -> tuple[int, ...]:

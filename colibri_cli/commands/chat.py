@@ -23,6 +23,7 @@ from colibri_cli.options import (
 from colibri_cli.sampling import CHAT_MAX_TOKENS, generation_of, thinking_of
 from colibri_cli.settings import is_dumb_terminal, prepare
 from colibri_cli.terminal.answer_text import visible
+from colibri_cli.wrapping import say
 from colibri_protocol.settings import SETTINGS, ResolvedSettings
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _search(words: str) -> None:
     for hit in hits:
         sys.stdout.write("\n".join(visible(line) for line in hit_lines(hit)) + "\n")
     if not hits:
-        sys.stderr.write(f"nothing in the log has {words!r}\n")
+        say(f"nothing in the log has {words!r}")
 
 
 def _resumed(options: ChatOptions) -> "Resumed":
@@ -228,7 +229,7 @@ def _teller(options: ChatOptions) -> "Callable[[str], None]":
 
     def tell(text: str) -> None:
         if not options.quiet:
-            sys.stderr.write(f"{text}\n")
+            say(text)
 
     return tell
 

@@ -10,7 +10,15 @@ import typer
 
 from colibri_cli.errors import EXIT_FAILED, UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
-from colibri_cli.settings import config_path, editor, effective_settings, prepare, tables_of
+from colibri_cli.settings import (
+    config_path,
+    editor,
+    effective_settings,
+    has_editor,
+    prepare,
+    tables_of,
+)
+from colibri_cli.wrapping import say
 from colibri_protocol.settings import SETTINGS, Scope, Setting, SettingValue, nearest
 
 _SCHEMA_VERSION = 1
@@ -96,7 +104,7 @@ def show_command(options: ShowOptions) -> None:
         sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
         return
     if not rows:
-        sys.stderr.write("nothing is set; `--all` shows what everything is by default\n")
+        say("nothing is set; `--all` shows what everything is by default")
         return
     from colibri_cli.console import print_table
 
@@ -149,7 +157,7 @@ def set_command(options: SetOptions) -> None:
     path = _file(options)
     set_key(path, table, row.name, value)
     if not options.quiet:
-        sys.stderr.write(f"[{table}] {row.name} = {_written(value, row)} ({path})\n")
+        say(f"[{table}] {row.name} = {_written(value, row)} ({path})")
 
 
 @app.command("unset")
@@ -161,7 +169,7 @@ def unset_command(options: UnsetOptions) -> None:
     table, row = _setting(options.key)
     path = _file(options)
     if not unset_key(path, table, row.name) and not options.quiet:
-        sys.stderr.write(f"[{table}] has no {row.name} ({path})\n")
+        say(f"[{table}] has no {row.name} ({path})")
 
 
 @app.command("check")
@@ -170,7 +178,7 @@ def check_command(options: PathOptions) -> None:
     """Check the configuration file: keys, types, ranges."""
     path = config_path(options.config)
     if path is None:
-        sys.stderr.write("there is no configuration file\n")
+        say("there is no configuration file")
         return
     for table in tables_of(path):
         effective_settings(options.config, table)
@@ -178,7 +186,7 @@ def check_command(options: PathOptions) -> None:
 
     load_plugins()
     if not options.quiet:
-        sys.stderr.write(f"{path} is in order\n")
+        say(f"{path} is in order")
 
 
 @app.command("edit")
@@ -188,6 +196,11 @@ def edit_command(options: PathOptions) -> None:
     from colibri_cli.errors import StoreError
 
     path = _file(options)
+    if not sys.stdin.isatty() and not has_editor():
+        raise UsageError(
+            "an editor in the terminal needs one, and this is none",
+            hint=f"set EDITOR to another program, or edit {path}",
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)

@@ -11,6 +11,7 @@ import typer
 from colibri_cli.errors import EXIT_FAILED
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, setting, takes
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 from colibri_protocol.settings import ResolvedSettings
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ async def _diagnose(
 
     def tell(text: str) -> None:
         if not options.quiet:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            say(text)
 
     if options.attach is not None:
         from colibri_cli.backends.attaching import named_server
@@ -139,4 +139,5 @@ def _show(options: DiagOptions, document: "Document") -> None:
         if document["comparison"] and not worse:
             lines.append("nothing is worse than the baseline")
         lines.append(f"report: {Path(options.out) / 'report.md'}")
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    if lines:
+        say("\n".join(lines))

@@ -3,9 +3,16 @@
 import json
 import sys
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from colibri_cli.model_store.store import StoredModel
 
 _SCHEMA_VERSION = 1
 
@@ -25,15 +32,20 @@ def command(options: ListOptions) -> None:
     models = [model for model in entries if model.path.exists()]
     for model in entries:
         if model not in models:
-            sys.stderr.write(f"coli: the files of {model.name} are not at {model.path}\n")
+            say(f"coli: the files of {model.name} are not at {model.path}")
     if options.json:
         rows = [{**asdict(model), "path": str(model.path)} for model in models]
         body = {"schema_version": _SCHEMA_VERSION, "models": rows}
         sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
         return
     if not models:
-        sys.stderr.write("no models yet; `coli pull demo` fetches a small one\n")
+        say("no models yet; `coli pull demo` fetches a small one")
         return
+    print_models(models)
+
+
+def print_models(models: "Sequence[StoredModel]") -> None:
+    """Print the table of models."""
     from colibri_cli.console import print_table
 
     columns = [("name", False), ("family", False), ("size", True), ("experts", True)]

@@ -12,6 +12,7 @@ from colibri_cli.errors import UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.paths import chat_log_file
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
     from colibri_cli.chat_log.store import ChatLog
@@ -117,7 +118,7 @@ def list_command(options: ListOptions) -> None:
         sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
         return
     if not rows:
-        sys.stderr.write("nothing was found\n" if options.query else "no conversations yet\n")
+        say("nothing was found" if options.query else "no conversations yet")
         return
     from colibri_cli.console import print_table
     from colibri_cli.terminal.answer_text import visible
@@ -195,7 +196,7 @@ def rm_command(options: RemoveOptions) -> None:
         conversation = log.find(options.id)
         log.remove(conversation.id)
     if not options.quiet:
-        sys.stderr.write(f"removed {conversation.short_id}: {conversation.title}\n")
+        say(f"removed {conversation.short_id}: {conversation.title}")
 
 
 @app.command("backup")
@@ -241,13 +242,13 @@ def vacuum_command(options: VacuumOptions) -> None:
     prepare(options, "logs")
     path = chat_log_file()
     if not path.is_file():
-        sys.stderr.write("no conversations yet\n")
+        say("no conversations yet")
         return
     before = path.stat().st_size
     with _log() as log:
         log.vacuum()
     if not options.quiet:
-        sys.stderr.write(f"{before:,} bytes before, {path.stat().st_size:,} now\n")
+        say(f"{before:,} bytes before, {path.stat().st_size:,} now")
 
 
 @app.command("on")
@@ -287,7 +288,7 @@ def _switch(options: SwitchOptions, *, is_kept: bool) -> None:
         )
     if not options.quiet:
         kept = "are kept" if is_kept else "are not kept any more"
-        sys.stderr.write(f"conversations {kept}\n")
+        say(f"conversations {kept}")
 
 
 def _log() -> "ChatLog":

@@ -14,7 +14,6 @@ from colibri_cli.settings import prepare
 _SCHEMA_VERSION = 1
 _NOW = "now"
 _MAX_CASES = 8
-_BAR_WIDTH = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +79,13 @@ def command(options: PlanOptions) -> None:
 
 
 def _show(options: PlanOptions, report: dict[str, Any]) -> None:
-    from colibri_cli.console import notice, print_table
+    from colibri_cli.console import notice, print_prose, print_table
     from colibri_cli.planning import figures
     from colibri_cli.terminal.tier_bar import print_tier_bar
 
     plans = report["plans"]
     if not options.quiet:
-        sys.stdout.write("\n".join(figures.heading(report)) + "\n\n")
+        print_prose([*figures.heading(report), ""])
     labels = [_NOW, *(_column(plan["label"], len(plans)) for plan in plans[1:])]
     print_table([("", False), *((label, True) for label in labels)], figures.rows(plans))
     for plan in plans:
@@ -94,11 +93,10 @@ def _show(options: PlanOptions, report: dict[str, Any]) -> None:
         if tiers is not None:
             sys.stdout.write(f"\n{plan['label']}\n" if len(plans) > 1 else "\n")
             sys.stdout.flush()
-            print_tier_bar(tiers, _BAR_WIDTH)
+            print_tier_bar(tiers)
     for plan in plans:
         prefix = f"{plan['label']}: " if len(plans) > 1 else ""
-        for line in figures.remarks(plan):
-            sys.stdout.write(f"{prefix}{line}\n")
+        print_prose([f"{prefix}{line}" for line in figures.remarks(plan)])
         for warning in plan["warnings"]:
             notice(f"{prefix}{warning}", style="warn")
 

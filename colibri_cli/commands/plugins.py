@@ -11,6 +11,7 @@ import typer
 from colibri_cli.errors import UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import config_path, plugin_choice, prepare
+from colibri_cli.wrapping import say
 from colibri_protocol.settings import nearest
 
 _SCHEMA_VERSION = 1
@@ -81,7 +82,7 @@ def list_command(options: ListOptions) -> None:
         sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
         return
     if not states:
-        sys.stderr.write("no plugins\n")
+        say("no plugins")
         return
     from colibri_cli.console import print_table
 
@@ -134,7 +135,7 @@ def _switch(options: NameOptions, *, is_on: bool) -> None:
         set_key(path, "plugins", "disabled", sorted(changed))
     if not options.quiet:
         word = "enabled" if is_on else "disabled"
-        sys.stderr.write(f"{options.name} is {word} ({path})\n")
+        say(f"{options.name} is {word} ({path})")
 
 
 @app.command("new")
@@ -147,4 +148,4 @@ def new_command(options: NewOptions) -> None:
     folder = write_skeleton(Path(options.directory), options.name)
     sys.stdout.write(f"{folder}\n")
     if not options.quiet:
-        sys.stderr.write(f"install it with: pip install -e {folder}\n")
+        say(f"install it with: pip install -e {folder}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import api_key, prepare
+from colibri_cli.wrapping import say
 from colibri_protocol.errors import ColibriError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def command(options: PsOptions) -> None:
         sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
         return
     if not rows:
-        sys.stderr.write("no server runs; `coli serve` starts one\n")
+        say("no server runs; `coli serve` starts one")
         return
     from colibri_cli.console import print_table
 

@@ -11,6 +11,7 @@ import typer
 from colibri_cli.errors import PullError, UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 _ASK_ABOVE_BYTES = 20_000_000_000
 _SCHEMA_VERSION = 1
@@ -82,7 +83,7 @@ def _confirm(num_bytes: int, *, is_sure: bool) -> None:
             f"{num_bytes / 1e9:.1f} GB are needed, {existing} has {free / 1e9:.1f} GB free",
             hint="free some space, or point XDG_DATA_HOME at another disk",
         )
-    sys.stderr.write(f"{num_bytes / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free\n")
+    say(f"{num_bytes / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free")
     if is_sure or num_bytes <= _ASK_ABOVE_BYTES:
         return
     if not sys.stdin.isatty():

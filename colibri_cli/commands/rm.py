@@ -10,6 +10,7 @@ import typer
 from colibri_cli.errors import EXIT_FAILED, ModelNotFound, UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
     from colibri_cli.model_store.store import StoredModel
@@ -71,6 +72,6 @@ def _confirm(model: "StoredModel") -> None:
     what = f"{model.name}, {model.num_bytes / 1e9:.1f} GB at {model.path}{beside}"
     if not sys.stdin.isatty():
         raise UsageError(f"this would remove {what}", hint="say --yes to do it without being asked")
-    sys.stderr.write(f"this removes {what}\n")
+    say(f"this removes {what}")
     if not typer.confirm("remove it?", err=True):
         raise typer.Exit(EXIT_FAILED)

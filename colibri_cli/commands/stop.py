@@ -10,6 +10,7 @@ import typer
 from colibri_cli.errors import ServerRefused
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 _SCHEMA_VERSION = 1
 
@@ -63,7 +64,7 @@ def command(options: StopOptions) -> None:
             sys.stdout.write(f"{row['outcome']}: engine {pid}\n")
     if not rows and not options.quiet:
         where = "" if options.all else f" on port {options.port}"
-        sys.stderr.write(f"nothing runs{where}\n")
+        say(f"nothing runs{where}")
 
 
 def engines_of(row: dict[str, object]) -> list[int]:

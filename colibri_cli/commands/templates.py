@@ -9,6 +9,7 @@ import typer
 
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 _SCHEMA_VERSION = 1
 
@@ -77,7 +78,7 @@ def list_command(options: ListOptions) -> None:
         sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
         return
     if not found:
-        sys.stderr.write("no templates yet; `coli templates set NAME` makes one\n")
+        say("no templates yet; `coli templates set NAME` makes one")
         return
     from colibri_cli.console import print_table
 
@@ -112,7 +113,7 @@ def set_command(options: SetOptions) -> None:
     defaults = pairs("--default", options.default or [])
     path = save_template(PromptTemplate(options.name, options.prompt, options.system, defaults))
     if not options.quiet:
-        sys.stderr.write(f"{path}\n")
+        say(f"{path}")
 
 
 @app.command("path")

@@ -11,6 +11,7 @@ import typer
 from colibri_cli.errors import UsageError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
     from colibri_cli.tuning.search import Measured, Outcome
@@ -87,15 +88,14 @@ def command(options: TuneOptions) -> None:
     sys.stdout.write(f"{_verdict(outcome)}\n")
     if not options.quiet:
         how = "; --auto-tier applies it" if outcome.winner is not None else ""
-        sys.stderr.write(f"kept in {file}{how}\n")
+        say(f"kept in {file}{how}")
 
 
 def _teller(options: TuneOptions) -> Any:  # noqa: ANN401 - a function
     def tell(found: "Measured") -> None:
         if not options.quiet:
             verdict = f", {found.verdict}" if found.verdict else ""
-            sys.stderr.write(f"{found.name}: {found.tokens_per_second:.2f} tok/s{verdict}\n")
-            sys.stderr.flush()
+            say(f"{found.name}: {found.tokens_per_second:.2f} tok/s{verdict}")
 
     return tell
 
@@ -129,7 +129,7 @@ def _kept(options: TuneOptions, file: Any) -> None:  # noqa: ANN401 - a Path
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        sys.stderr.write("no profile of this model on this machine is kept\n")
+        say("no profile of this model on this machine is kept")
         return
     if options.rm:
         file.unlink()

@@ -1,6 +1,5 @@
 """`coli web`: `coli serve`, and the dashboard opened in a browser when the model is ready."""
 
-import sys
 import threading
 import webbrowser
 from collections.abc import Callable
@@ -37,8 +36,7 @@ def command(options: WebOptions) -> None:
 
     def say(text: str) -> None:
         if not options.quiet:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            say(text)
 
     def on_ready(url: str) -> None:
         if options.no_browser or not has_display():

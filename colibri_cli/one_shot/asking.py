@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from colibri_cli.logs import lines_wait
 from colibri_cli.one_shot.prompt import is_terminal
 from colibri_cli.sampling import thinking_of
+from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +102,7 @@ async def _opened(question: Question) -> tuple[Backend, str | None]:
 
         def tell(text: str) -> None:
             if not question.is_quiet:
-                sys.stderr.write(f"{text}\n")
+                say(text)
 
         server = await attached_backend(question.settings, question.server, tell)
     if server is not None:
@@ -137,7 +138,7 @@ async def _keep(question: Question, session: ChatSession, model: str, endpoint: 
     from colibri_cli.chat.recorder import Recorder
 
     def warn(text: str) -> None:
-        sys.stderr.write(f"coli: {text.partition(';')[0]}; the answer is not kept\n")
+        say(f"coli: {text.partition(';')[0]}; the answer is not kept")
 
     recorder = Recorder(question.log_file, model, endpoint, warn)
     if question.resumed is not None:

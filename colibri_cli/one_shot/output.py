@@ -11,6 +11,7 @@ from colibri_cli.backends.base import Completed, ReasoningDelta, TextDelta
 from colibri_cli.errors import NoCodeBlock
 from colibri_cli.one_shot.prompt import is_terminal
 from colibri_cli.terminal.answer_text import cut_notice, statistics_line, visible
+from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
     from colibri_cli.backends.base import AnswerEvent
@@ -107,10 +108,10 @@ class Printer:
         sys.stdout.flush()
         notice = cut_notice(self._done, context_length)
         if notice is not None and not self._form.is_quiet:
-            _write_error(f"{notice}\n")
+            say(visible(notice))
         wanted = self._form.shows_stats
         if wanted or (wanted is None and not self._form.is_quiet and is_terminal(sys.stderr)):
-            _write_error(f"{statistics_line(self._done)}\n")
+            say(visible(statistics_line(self._done)))
 
     def end_line(self) -> None:
         """End an unfinished line on standard output, also when the answer broke off."""

@@ -11,6 +11,7 @@ import typer
 from colibri_cli.errors import EXIT_FAILED, UsageError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions
 from colibri_cli.settings import prepare
+from colibri_cli.wrapping import say
 
 _SCHEMA_VERSION = 1
 _MAX_BYTES = 256 * 1024 * 1024
@@ -76,16 +77,15 @@ def run(options: QualityOptions) -> None:
         name: load_task(name, data, options.limit) for name in dict.fromkeys(options.tasks or USUAL)
     }
     for name in (name for name, items in found.items() if not items):
-        sys.stderr.write(f"coli: the task {name} is left out: there is no {data / name}.jsonl\n")
+        say(f"coli: the task {name} is left out: there is no {data / name}.jsonl")
     tasks = {name: items for name, items in found.items() if items}
     if not tasks:
-        sys.stderr.write("coli: no task is left; `smoke` needs no data\n")
+        say("coli: no task is left; `smoke` needs no data")
         raise typer.Exit(EXIT_FAILED)
 
     def tell(task: str, done: int, total: int) -> None:
         if not options.quiet and (done % 5 == 0 or done == total):
-            sys.stderr.write(f"{task}: {done} of {total}\n")
-            sys.stderr.flush()
+            say(f"{task}: {done} of {total}")
 
     out = None if options.out is None else Path(options.out).expanduser()
     report = run_async(run_tasks(backend, tasks, out, tell, has_start=not options.no_start))
@@ -96,7 +96,7 @@ def run(options: QualityOptions) -> None:
 
 
 def _show(report: dict[str, Any]) -> None:
-    from colibri_cli.console import print_table
+    from colibri_cli.console import print_prose, print_table
 
     columns = [("task", False), ("n", True), ("acc", True), ("95 %", False)]
     rows = [
@@ -108,7 +108,7 @@ def _show(report: dict[str, Any]) -> None:
     ]  # fmt: skip
     print_table([*columns, ("acc_norm", True), ("95 %", False)], rows)
     start = report["start_tokens"] or "none"
-    sys.stdout.write(f"mean acc_norm {report['mean_acc_norm']:.1f}; start tokens: {start}\n")
+    print_prose([f"mean acc_norm {report['mean_acc_norm']:.1f}; start tokens: {start}"])
 
 
 def _compare(options: QualityOptions, first: Path, second: Path) -> None:

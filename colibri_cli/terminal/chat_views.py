@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-_MAX_BAR: Final = 60
 _MAX_MAP_LINES: Final = 24
 _PLAIN_WIDTH: Final = 79
 
@@ -36,16 +35,16 @@ def view_of(name: str, figures: Any, width: int, *, has_color: bool) -> Renderab
     return _VIEWS[name](figures, width, has_color)
 
 
-def view_as_text(name: str, figures: Any) -> str:  # noqa: ANN401 - the object of the view
-    """Return a view as plain lines."""
+def view_as_text(name: str, figures: Any, width: int = _PLAIN_WIDTH) -> str:  # noqa: ANN401
+    """Return a view as plain lines of at most this width."""
     out = io.StringIO()
-    console = Console(file=out, width=_PLAIN_WIDTH, color_system=None, highlight=False)
-    console.print(view_of(name, figures, _PLAIN_WIDTH, has_color=False))
+    console = Console(file=out, width=width, color_system=None, highlight=False)
+    console.print(view_of(name, figures, width, has_color=False))
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
 
 
 def _tiers(tiers: Mapping[str, Any], width: int, has_color: bool) -> RenderableType:
-    return tier_bar(tiers, min(width, _MAX_BAR), has_color=has_color)
+    return tier_bar(tiers, width, has_color=has_color)
 
 
 def _experts(experts: Mapping[str, Any], width: int, has_color: bool) -> RenderableType:
@@ -66,14 +65,14 @@ def _phases(turns: list[Mapping[str, Any]], width: int, has_color: bool) -> Rend
         f" {last['completion_tokens']} tokens, {last['forwards']} steps"
     )
     rates = [turn["completion_tokens"] / turn["wall_s"] for turn in turns if turn["wall_s"]]
-    parts: list[RenderableType] = [head, phase_bar(last, min(width, _MAX_BAR), has_color=has_color)]
+    parts: list[RenderableType] = [head, phase_bar(last, width, has_color=has_color)]
     if len(rates) > 1:
-        parts.append(trend_line(rates))
+        parts.append(trend_line(rates, width))
     return Group(*parts)
 
 
 def _queue(health: Mapping[str, Any], width: int, has_color: bool) -> RenderableType:
-    return Group(scheduler_table(health), scheduler_foot(health))
+    return Group(scheduler_table(health, width), scheduler_foot(health, width))
 
 
 _VIEWS: Final[dict[str, Callable[[Any, int, bool], RenderableType]]] = {

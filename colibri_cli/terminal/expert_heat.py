@@ -58,19 +58,41 @@ class HitTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a map: its first row and column, and how many there are of each."""
+
+    top: int
+    left: int
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertGrid:
-    """The map of `/experts`: rows (layers) times cols (experts), one byte each."""
+    """The map of `/experts`: rows (layers) times cols (experts), one byte each.
+
+    Only the window is drawn, where there is one.
+    """
 
     rows: int
     cols: int
     cells: bytes
+    window: Window | None = None
+
+    @property
+    def part(self) -> Window:
+        """What is drawn."""
+        return self.window or Window(0, 0, self.rows, self.cols)
 
     def spots(self, width: int, height: int) -> list[list[list[int]]]:
         """Return the experts of each spot of a picture of at most this size."""
-        across, down = min(width, self.cols), min(height, self.rows)
-        columns = [range(x * self.cols // across, (x + 1) * self.cols // across)
+        part = self.part
+        across, down = min(width, part.cols), min(height, part.rows)
+        columns = [range(part.left + x * part.cols // across,
+                         part.left + (x + 1) * part.cols // across)
                    for x in range(across)]  # fmt: skip
-        lines = [range(y * self.rows // down, (y + 1) * self.rows // down) for y in range(down)]
+        lines = [range(part.top + y * part.rows // down, part.top + (y + 1) * part.rows // down)
+                 for y in range(down)]  # fmt: skip
         return [[[r * self.cols + c for r in line for c in column] for column in columns]
                 for line in lines]  # fmt: skip
 
@@ -94,7 +116,7 @@ def expert_heat(
     spots = grid.spots(max(size[0] - axis, 1), max(size[1], 1) * per_line)
     text = Text(no_wrap=True)
     for top in range(0, len(spots), per_line):
-        layer = top * grid.rows // len(spots)
+        layer = grid.part.top + top * grid.part.rows // len(spots)
         text.append(f"{layer:>{axis - 1}} ", style="bright_black" if has_color else "")
         if has_color:
             below = spots[top + 1] if top + 1 < len(spots) else None

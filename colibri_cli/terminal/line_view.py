@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
-from rich.cells import cell_len
 from rich.segment import Segment, Segments
 from rich.text import Text
 
 from colibri_cli.terminal.live_region import EMPTY, Line
+from colibri_cli.wrapping import breaks_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _UNBOUNDED: Final = 100_000
-_COLUMN: Final = re.compile(r" +(?=\S)|\S.*?  +(?=\S)")
-_NARROW_INDENT: Final = 4
 
 
 class LineView:
@@ -55,25 +52,14 @@ class LineView:
         return list(text.wrap(self._console, max(width, 1)))
 
     def hung(self, text: Text, width: int) -> list[Text]:
-        """Return lines of at most this width; what is wrapped goes on below its column.
-
-        The column is the second one of a table (two spaces stand before it), else where the line
-        begins; where that leaves little room, the fifth cell. A line with a word that does not fit,
-        as a path may be, is left to the terminal, which keeps it whole for whoever copies it.
-        """
+        """Return lines of at most this width, broken as `colibri_cli.wrapping` says."""
         rows = []
         for line in text.split("\n", allow_blank=True):
-            found = _COLUMN.match(line.plain)
-            begin = len(found[0]) if found else 0
-            column = cell_len(line.plain[:begin])
-            if column > width // 2:
-                begin = column = _NARROW_INDENT
-            longest = max(map(cell_len, line.plain.split()), default=0)
-            if line.cell_len <= width or longest > width - column:
-                rows.append(line)
-            else:
-                first, *rest = self.wrapped(line[begin:], width - column)
-                rows += [line[:begin] + first, *(Text(" " * column) + row for row in rest)]
+            breaks = breaks_of(line.plain, width)
+            first, *rest = (line[start:end] for start, end in breaks.rows)
+            if breaks.head:
+                first = line[: breaks.head] + Text("  ") + first
+            rows += [first, *(Text(" " * breaks.indent) + row for row in rest)]
         return rows
 
 

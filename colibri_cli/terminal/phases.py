@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from colibri_cli.terminal.tier_bar import cell_widths
+from colibri_cli.terminal.tier_bar import MAX_BAR, cell_widths, legend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,9 @@ _PARTS: Final = (
     ("experts", "expert_matmul_s", "blue", "e"),
     ("attention", "attention_s", "magenta", "a"),
     ("head", "lm_head_s", "cyan", "h"),
-    ("other", None, "white", "."),
+    ("other", None, "green", "."),  # white would be lost on a light background
 )
+_LEAST_PERCENT: Final = 0.5
 _RESOLUTION: Final = 1_000_000  # parts are shared out as whole microseconds
 
 
@@ -31,26 +32,28 @@ def part_seconds(turn: Mapping[str, Any]) -> dict[str, float]:
 
 
 def phase_bar(turn: Mapping[str, Any], width: int, *, has_color: bool) -> Text:
-    """Return the bar and its legend, two lines.
+    """Return the bar and its legend.
 
     Args:
         turn: One turn of `/profile`.
-        width: Cells of the bar.
+        width: Columns there are.
         has_color: Otherwise letters stand for colours.
     """
     seconds = part_seconds(turn)
-    cells = cell_widths([round(s * _RESOLUTION) for s in seconds.values()], width)
+    shares = [round(s * _RESOLUTION) for s in seconds.values()]
     text = Text()
-    for (_, _, style, letter), count in zip(_PARTS, cells, strict=True):
+    for (_, _, style, letter), count in zip(
+        _PARTS, cell_widths(shares, min(width, MAX_BAR)), strict=True
+    ):
         text.append(
             (" " if has_color else letter) * count, style=f"on {style}" if has_color else ""
         )
     text.append("\n")
     total = sum(seconds.values()) or 1.0
-    for index, (name, _, style, letter) in enumerate(_PARTS):
-        share = 100 * seconds[name] / total
-        if share >= 0.5:
-            label = name if has_color else f"{letter}={name}"
-            text.append(f"{label} {share:.0f} %  ", style=style if has_color and index else "")
-    text.rstrip()
+    items = [
+        (letter, style, f"{name} {share:.0f} %")
+        for name, _, style, letter in _PARTS
+        if (share := 100 * seconds[name] / total) >= _LEAST_PERCENT
+    ]
+    text.append_text(legend(items, width, has_color=has_color))
     return text

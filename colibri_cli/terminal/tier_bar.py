@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from colibri_cli.console import stdout_console
+from colibri_cli.wrapping import flowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 TIER_NAMES: Final = ("VRAM", "RAM", "disk")
 TIER_STYLES: Final = ("green", "blue", "bright_black")
 _FIELDS: Final = ("vram", "ram", "disk")
+MAX_BAR: Final = 60
+MARK: Final = "■"
 _PLAIN: Final = "#=."
+_PLAIN_WIDTH: Final = 80
+_GAP: Final = "   "
 
 
 def cell_widths(counts: Sequence[int], width: int) -> list[int]:
@@ -47,38 +52,58 @@ def tier_bar(tiers: Mapping[str, Any], width: int, *, has_color: bool) -> Text:
 
     Args:
         tiers: The `tiers` object of `/health`.
-        width: Cells of the bar.
+        width: Columns there are; a long bar is not easier to read, so it ends before.
         has_color: Otherwise each tier has a character of its own.
     """
     counts = [int(tiers[field]) for field in _FIELDS]
     text = Text()
-    for index, cells in enumerate(cell_widths(counts, width)):
+    for index, cells in enumerate(cell_widths(counts, min(width, MAX_BAR))):
         character = "█" if has_color else _PLAIN[index]
         text.append(character * cells, style=TIER_STYLES[index] if has_color else "")
     text.append("\n")
-    text.append_text(_legend(tiers, counts, has_color=has_color))
+    text.append_text(_legend(tiers, counts, width, has_color=has_color))
     return text
 
 
-def print_tier_bar(tiers: Mapping[str, Any], width: int) -> None:
+def print_tier_bar(tiers: Mapping[str, Any]) -> None:
     """Print bar and legend on standard output, coloured where that has colours."""
     console = stdout_console()
-    has_color = console.is_terminal and console.color_system is not None
+    has_color = console.is_terminal and console.color_system is not None and not console.no_color
     # Rich takes every dumb terminal for one of 80 columns.
-    width = min(width, shutil.get_terminal_size().columns)
+    width = shutil.get_terminal_size().columns if console.is_terminal else _PLAIN_WIDTH
     console.print(tier_bar(tiers, width, has_color=has_color), soft_wrap=not console.is_terminal)
 
 
-def _legend(tiers: Mapping[str, Any], counts: Sequence[int], *, has_color: bool) -> Text:
+def legend(items: Sequence[tuple[str, str, str]], width: int, *, has_color: bool) -> Text:
+    """Return what the colours or characters of a bar mean, no item broken.
+
+    Args:
+        items: Character, style and text of each.
+        width: Columns there are.
+        has_color: Otherwise the character stands for the colour.
+    """
+    marks = [MARK if has_color else character for character, _, _ in items]
+    texts = [f"{mark} {text}" for mark, (_, _, text) in zip(marks, items, strict=True)]
+    lines = []
+    for row in flowed(texts, width, _GAP):
+        line = Text()
+        for index in row:
+            line.append(_GAP if len(line) else "")
+            line.append(marks[index], style=items[index][1] if has_color else "")
+            line.append(texts[index][1:])
+        lines.append(line)
+    return Text("\n").join(lines)
+
+
+def _legend(
+    tiers: Mapping[str, Any], counts: Sequence[int], width: int, *, has_color: bool
+) -> Text:
     sizes = (f" {tiers['vram_gb']:.1f} GB", f" {tiers['ram_gb']:.1f} GB", "")
-    text = Text()
-    for index, (name, count, size) in enumerate(zip(TIER_NAMES, counts, sizes, strict=True)):
-        if index:
-            text.append("   ")
-        mark = "■ " if has_color else f"{_PLAIN[index]} "
-        text.append(mark, style=TIER_STYLES[index] if has_color else "")
-        text.append(f"{name} {count:,} experts" + (size if count else ""))
-    return text
+    items = [
+        (_PLAIN[index], TIER_STYLES[index], f"{name} {count:,} experts" + (size if count else ""))
+        for index, (name, count, size) in enumerate(zip(TIER_NAMES, counts, sizes, strict=True))
+    ]
+    return legend(items, width, has_color=has_color)
 
 
 def _widest(widths: Sequence[int]) -> int | None:

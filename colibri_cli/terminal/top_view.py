@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,7 +12,9 @@ from rich.text import Text
 
 from colibri_cli.supervisor.telemetry import Telemetry
 from colibri_cli.terminal.phases import phase_bar
-from colibri_cli.terminal.serve_panel import ServePanel
+from colibri_cli.terminal.serve_panel import ServePanel, Shown
+from colibri_cli.terminal.top_keys import HELP, KEYS, Keys, TopState
+from colibri_cli.wrapping import hung
 from colibri_protocol.errors import ColibriError
 from colibri_protocol.messages import ExpertHits, ExpertMap
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     from colibri_cli.plugin_types import View
 
-_MAX_BAR: Final = 60
-_BELOW: Final = 3  # lines of the phases and of the keys
-_HELP: Final = "q quit · p pause"
 
 Figures = dict[str, dict[str, Any]]
 
@@ -97,18 +95,30 @@ class TopView:
         self._views = dict(views or {})
         self._console = console
         self._has_color = has_color
-        self._panel = ServePanel(source, has_color=has_color, console=console, lines_below=_BELOW)
+        self._state = TopState()
+        self._panel = ServePanel(source, has_color=has_color, console=console)
 
     def render(self, note: str = "") -> RenderableType:
         """Return the whole picture."""
-        parts: list[RenderableType] = [self._panel.render(self._source.figures["health"])]
-        if turns := self._source.turns:
-            width = min(self._console.width - 2, _MAX_BAR)
-            parts.append(phase_bar(turns[-1], width, has_color=self._has_color))
-        parts += [Text("\n".join(lines)) for lines in map(self._lines, self._views)]
+        below: list[Text] = []
+        width = self._console.width
+        state = self._state
+        if (turns := self._source.turns) and "phases" not in state.hidden:
+            below.append(phase_bar(turns[-1], width, has_color=self._has_color))
+        below += [Text("\n".join(lines)) for lines in map(self._lines, self._views)]
+        if state.shows_keys:
+            below.append(Text("\n".join(row for key in KEYS for row in hung(key, width))))
         if note:
-            parts.append(Text(note, style="bright_black" if self._has_color else ""))
-        return Group(*parts)
+            below.append(Text(note, style="bright_black" if self._has_color else ""))
+        num_lines = sum(text.plain.count("\n") + 1 for text in below)
+        placed = self._source.telemetry().expert_map
+        shown = Shown(
+            lines_below=num_lines,
+            hidden=frozenset(state.hidden),
+            window=None if placed is None else state.window(placed.rows, placed.cols),
+            order=state.order,
+        )
+        return Group(self._panel.render(self._source.figures["health"], shown), *below)
 
     def _lines(self, title: str) -> list[str]:
         try:
@@ -126,58 +136,41 @@ class TopView:
             interval_s: Seconds between two questions.
             count: How often; None: until told otherwise.
         """
-        is_ended, is_paused = asyncio.Event(), False
+        changed, state = asyncio.Event(), self._state
 
-        def on_key() -> None:
-            nonlocal is_paused
-            key = sys.stdin.read(1)
-            if key in {"q", "Q", "\x1b", ""}:
-                is_ended.set()
-            elif key in {"p", "P", " "}:
-                is_paused = not is_paused
+        def on_keys(typed: str) -> None:
+            state.press(typed)
+            changed.set()
 
-        with _Keys(on_key), Live(console=self._console, screen=True, auto_refresh=False) as live:
-            shown = 0
-            while not is_ended.is_set() and (count is None or shown < count):
-                note = _HELP
-                if is_paused:
-                    note = f"paused · {_HELP}"
-                else:
-                    try:
-                        self._source.take(await asyncio.to_thread(fetch))
-                        shown += 1
-                    except ColibriError as error:
-                        note = f"{error.message} · {_HELP}"
-                live.update(self.render(note), refresh=True)
-                try:
-                    await asyncio.wait_for(is_ended.wait(), interval_s)
-                except TimeoutError:
-                    continue
+        loop = asyncio.get_running_loop()
+        with (
+            Keys(loop, on_keys),
+            Live(console=self._console, screen=True, auto_refresh=False) as live,
+        ):
+            shown, problem, next_look = 0, "", loop.time()
+            while not state.is_over and (count is None or shown < count):
+                if loop.time() >= next_look and not state.is_paused:
+                    problem = await self._look(fetch)
+                    shown += not problem
+                    next_look = loop.time() + interval_s
+                notes = ["paused" if state.is_paused else problem, HELP]
+                live.update(self.render(" · ".join(filter(None, notes))), refresh=True)
+                await _wait(changed, interval_s if state.is_paused else next_look - loop.time())
 
-
-class _Keys:
-    """Single keys of the terminal, while a block runs; nothing where there is none."""
-
-    def __init__(self, on_key: Callable[[], None]) -> None:
-        self._on_key = on_key
-        self._before: list[Any] | None = None
-
-    def __enter__(self) -> None:
-        if not sys.stdin.isatty():
-            return
+    async def _look(self, fetch: Callable[[], Figures]) -> str:
+        """Take the latest figures; return what kept them away, if something did."""
         try:
-            import termios
-            import tty
-        except ImportError:  # no such terminals on Windows; Ctrl-C ends it
-            return
-        self._before = termios.tcgetattr(sys.stdin)
-        tty.setcbreak(sys.stdin)
-        asyncio.get_running_loop().add_reader(sys.stdin, self._on_key)
+            self._source.take(await asyncio.to_thread(fetch))
+        except ColibriError as error:
+            return error.message
+        return ""
 
-    def __exit__(self, *_: object) -> None:
-        if self._before is None:
-            return
-        import termios
 
-        asyncio.get_running_loop().remove_reader(sys.stdin)
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+async def _wait(changed: asyncio.Event, seconds: float) -> None:
+    """Wait until a key was pressed, or for the time."""
+    try:
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await changed.wait()
+    except TimeoutError:
+        return
+    changed.clear()

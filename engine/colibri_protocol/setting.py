@@ -22,6 +22,11 @@ _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,20}")
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 
 
+def _plain(number: float) -> str:
+    """Return a bound without an exponent."""
+    return str(int(number)) if number == int(number) else f"{number:g}"
+
+
 def _no_words() -> Mapping[str, Mapping[str, str]]:
     return {}
 
@@ -90,10 +95,10 @@ class Setting:
         if self.low is None:
             return words
         if self.high is None or self.high > _NO_LIMIT:
-            return f"{words} of at least {self.low:g}"
+            return f"{words} of at least {_plain(self.low)}"
         if self.low_open:
-            return f"{words} above {self.low:g} and at most {self.high:g}"
-        return f"{words} in {self.low:g}..{self.high:g}"
+            return f"{words} above {_plain(self.low)} and at most {_plain(self.high)}"
+        return f"{words} in {_plain(self.low)}..{_plain(self.high)}"
 
     def parse(self, text: str, source: str) -> SettingValue:
         """Turn text into a value.

@@ -373,6 +373,16 @@ _ROWS: Final = (
         help="Force or forbid colour; `--no-color` and NO_COLOR win.",
     ),
     Setting(
+        name="theme",
+        kind=Kind.CHOICE,
+        scope=Scope.CLI,
+        env=("COLI_THEME",),
+        default="auto",
+        choices=("auto", "dark", "light"),
+        help="Colours for a terminal with a dark or a light background; `auto` believes COLORFGBG,"
+        " where the terminal sets it, and else takes it for dark.",
+    ),
+    Setting(
         name="debug",
         kind=Kind.INTEGER,
         scope=Scope.CLI,

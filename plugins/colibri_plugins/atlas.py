@@ -23,6 +23,7 @@ from colibri_cli.plugin_api import (
     locate_model,
     prepare,
     run_async,
+    say,
     show_table,
     takes,
 )
@@ -160,7 +161,7 @@ def analyze_command(options: AnalyzeOptions) -> None:
         return
     _show(atlas)
     if not options.quiet:
-        sys.stderr.write(f"all figures: {out}\nfor the dashboard: {web}\n")
+        say(f"all figures: {out}\nfor the dashboard: {web}")
 
 
 @app.command("validate")
@@ -185,7 +186,7 @@ def validate_command(options: ValidateOptions) -> None:
     )
     for guess in guesses:
         if guess.topic != guess.guess and not options.quiet:
-            sys.stderr.write(f"{guess.topic} taken for {guess.guess}: {guess.prompt}\n")
+            say(f"{guess.topic} taken for {guess.guess}: {guess.prompt}")
 
 
 async def _sweep(
@@ -195,8 +196,7 @@ async def _sweep(
 
     def tell(line: str) -> None:
         if not options.quiet:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            say(line)
 
     tell("loading the model")
     # What is guessed ahead is routed, too; a second slot would keep prefixes of other prompts.

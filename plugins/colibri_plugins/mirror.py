@@ -29,6 +29,7 @@ from colibri_cli.plugin_api import (
     locate_model,
     prepare,
     progress,
+    say,
     show_table,
     takes,
 )
@@ -131,7 +132,7 @@ def stage_command(options: PlanOptions) -> None:
     body["staged"] = True
     _show(options, body)
     if not options.quiet:
-        sys.stderr.write(f"use it with COLI_MODEL_MIRROR={body['mirror']}\n")
+        say(f"use it with COLI_MODEL_MIRROR={body['mirror']}")
 
 
 @app.command("verify")
@@ -148,7 +149,7 @@ def verify_command(options: VerifyOptions) -> None:
     else:
         sys.stdout.write(f"{len(right)} files are right, {len(wrong)} are not\n")
     for problem in wrong:
-        sys.stderr.write(f"coli: {problem}\n")
+        say(f"coli: {problem}")
     if wrong:
         raise typer.Exit(_EXIT_UNVERIFIED)
 
@@ -235,7 +236,7 @@ def _show(options: PlanOptions, body: dict[str, Any]) -> None:
                 for row in body["files"]]  # fmt: skip
         show_table([("file", False), ("size", True), ("worth", True)], rows)
     for warning in body["warnings"]:
-        sys.stderr.write(f"coli: {warning}\n")
+        say(f"coli: {warning}")
     reasons = {
         "usage_history_missing": "there is no history of experts yet: let the model answer first",
         "no_usage_ranked_shards_fit_the_budget": "no file that was used fits --budget-gib",
@@ -244,12 +245,10 @@ def _show(options: PlanOptions, body: dict[str, Any]) -> None:
         f" {body['reserve_bytes'] / 1e9:.1f} GB",
     }
     if body["reason"]:
-        sys.stderr.write(f"coli: not possible: {reasons[body['reason']]}\n")
+        say(f"coli: not possible: {reasons[body['reason']]}")
     elif not options.quiet:
         word = "copied" if body.get("staged") else "to copy"
-        sys.stderr.write(
-            f"{len(body['files'])} files, {body['selected_bytes'] / 1e9:.2f} GB {word}\n"
-        )
+        say(f"{len(body['files'])} files, {body['selected_bytes'] / 1e9:.2f} GB {word}")
 
 
 def _meter(

@@ -121,3 +121,7 @@ def test_edit_opens_the_editor_and_tells_when_it_cannot(coli: CommandLine) -> No
     done = coli.run("config", "edit")
     assert done.returncode == 2
     assert "no-such-editor" in done.stderr
+    del coli.variables["EDITOR"]
+    done = coli.run("config", "edit")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"set EDITOR to another program, or edit {path}" in done.stderr

@@ -7,9 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from colibri_cli.discovery import command_names
 from tests.fakes.command_line import CommandLine
+from tests.fakes.terminal import Terminal
 from tests.fakes.tiny_checkpoint import write_hf
 
 pytestmark = pytest.mark.e2e
@@ -67,6 +69,19 @@ def test_a_poor_terminal_gets_plain_text(coli: CommandLine, model: str, name: st
 
 
 @pytest.mark.parametrize("name", LINES)
+def test_no_line_is_wider_than_the_terminal(coli: CommandLine, model: str, name: str) -> None:
+    for width, variables in ((40, {"NO_COLOR": "1"}), (80, {}), (120, {})):
+        argv = [*coli.argv, *filled(name, model)]
+        environment = coli.environment | variables
+        with Terminal(argv, environment, coli.home, (40, width)) as terminal:
+            assert terminal.wait(120) in {0, 2}
+            rows = [row.rpartition("\r")[2] for row in terminal.text.split("\n")]
+        # A word that does not fit, such as a path, is left whole for whoever copies it.
+        wide = [row for row in rows if cell_len(row) > width]
+        assert [row for row in wide if max(map(len, row.split())) <= width // 2] == []
+
+
+@pytest.mark.parametrize("name", LINES)
 def test_json_is_one_document_with_its_version(coli: CommandLine, model: str, name: str) -> None:
     done = coli.run(*filled(name, model), "--json", timeout_s=120)
     document = json.loads(done.stdout)
@@ -96,6 +111,31 @@ def test_a_reader_that_leaves_early_is_no_error(coli: CommandLine, model: str, n
     process.wait(timeout=60)
     assert "Traceback" not in said
     assert "Broken" not in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--stop", "a", "--stop", "b", "--stop", "c", "--stop", "d", "--stop", "e", "hi"),
+        ("run", "--schema", "{", "hi"),
+        ("run", "-f", "nofile", "hi"),
+        ("pull", "hf:"),
+        ("bench", "--prompt", "-1"),
+        ("diag", "--phases", "nope"),
+        ("top", "--url", "foo"),
+        ("top", "--url", "http://[::1"),
+        ("config", "get", "nope"),
+    ],
+)
+def test_wrong_use_names_the_value_and_the_remedy(
+    coli: CommandLine, arguments: tuple[str, ...]
+) -> None:
+    done = coli.run(*arguments)
+    assert done.returncode in {2, 5}
+    what, remedy = done.stderr.splitlines()
+    assert what.startswith("coli: ")
+    assert remedy.startswith("  ")
+    assert "unexpected" not in what
 
 
 @pytest.mark.parametrize("name", ["diag", "doctor", "info", "plan", "tune", "bench"])

@@ -174,7 +174,7 @@ def test_the_views_show_the_figures_of_the_engine(served: CommandLine) -> None:
     # 0.1, 0.2, 0.3 and 0.1 seconds.
     assert "VRAM 0 experts   = RAM 6 experts 0.5 GB   . disk 2 experts" in done.stderr
     assert "0 ░▒▒░\n1 ▒▒░▒" in done.stderr
-    assert "d=disk 14 %  e=experts 29 %  a=attention 43 %  h=head 14 %" in done.stderr
+    assert "d disk 14 %   e experts 29 %   a attention 43 %   h head 14 %" in done.stderr
     assert "has no queue" in done.stderr
 
 
@@ -193,7 +193,7 @@ def test_a_template_is_filled_and_sent(served: CommandLine) -> None:
     assert "system\nBe kind.<|im_end|>" in done.stdout
     assert "user\nTranslate: good morning [[prompt]]<|im_end|>" in done.stdout
     assert "there is no template 'nope'" in done.stderr
-    assert "name the template" in done.stderr
+    assert "templates: tr; /template NAME [TEXT] sends one" in done.stderr
 
 
 def test_the_plan_of_the_model_is_shown(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ SOLE_IMPORTERS = {
     "markdown_it": ("colibri_cli.terminal",),
     "platformdirs": ("colibri_cli.paths",),
     "prompt_toolkit": ("colibri_cli.chat",),
-    "rich": ("colibri_cli.console", "colibri_cli.terminal"),
+    "rich": ("colibri_cli.console", "colibri_cli.terminal", "colibri_cli.wrapping"),
     "tokenizers": ("colibri_engine.loader", "colibri_engine.tokenizer"),
     "colibri_engine.kernels._kernels": ("colibri_engine.kernels",),
 }

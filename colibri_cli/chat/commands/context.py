@@ -19,7 +19,13 @@ _PASTED: Final = "pasted text"
 
 
 async def attach_file(chat: Chat, argument: str) -> None:
-    """Attach a file to the next message."""
+    """Attach a file to the next message; without one, list those that wait."""
+    if not argument:
+        for file in chat.session.files:
+            chat.screen.notice(_described(file))
+        hint = "/drop takes them off again" if chat.session.files else "/file PATH attaches a file"
+        chat.screen.notice(hint if chat.session.files else f"nothing is attached; {hint}")
+        return
     _attach(chat, read_file(argument))
 
 
@@ -63,7 +69,12 @@ async def template(chat: Chat, argument: str) -> None:
     """Send a template of the user, filled with what stands behind its name."""
     name, _, typed = argument.partition(" ")
     if not name:
-        raise UsageError("name the template: /template NAME [TEXT]")
+        names = ", ".join(template_names())
+        chat.screen.notice(
+            f"templates: {names}; /template NAME [TEXT] sends one" if names
+            else "no templates yet; `coli templates set NAME` makes one"
+        )  # fmt: skip
+        return
     prompt, system_text = load_template(name).fill(typed.strip(), {})
     if system_text is not None:
         chat.session.system = system_text
@@ -72,8 +83,12 @@ async def template(chat: Chat, argument: str) -> None:
 
 def _attach(chat: Chat, attachment: Attachment) -> None:
     chat.session.files.append(attachment)
+    chat.screen.notice(f"goes along with the next message: {_described(attachment)}")
+
+
+def _described(attachment: Attachment) -> str:
     size = len(attachment.text.encode("utf-8", "surrogatepass"))
-    chat.screen.notice(f"goes along with the next message: {attachment.name} ({size:,} bytes)")
+    return f"{attachment.name} ({size:,} bytes)"
 
 
 def _attached(chat: Chat, beginning: str) -> Iterable[Candidate]:
@@ -85,12 +100,12 @@ def _templates(chat: Chat, beginning: str) -> Iterable[Candidate]:
 
 
 COMMANDS: Final = (
-    ChatCommand("file", "attach a text file to the next message", attach_file, usage="PATH",
-                is_path=True),
+    ChatCommand("file", "attach a text file to the next message, or list those attached",
+                attach_file, usage="[PATH]", is_path=True),
     ChatCommand("paste", "attach pasted text to the next message", attach_pasted),
     ChatCommand("drop", "take attached files off again", drop, usage="[NAME]",
                 complete=_attached),
-    ChatCommand("template", "send a template, filled with the text behind its name", template,
-                usage="NAME [TEXT]", complete=_templates),
+    ChatCommand("template", "send a template, filled with the text behind its name, or list them",
+                template, usage="[NAME [TEXT]]", complete=_templates),
     ChatCommand("system", "show or set the system text; off removes it", system, usage="[TEXT]"),
 )  # fmt: skip

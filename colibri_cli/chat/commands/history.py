@@ -33,7 +33,7 @@ async def history(chat: Chat, argument: str) -> None:
 async def search(chat: Chat, argument: str) -> None:
     """Find turns of the log by their words."""
     if not argument:
-        raise UsageError("name the words to look for: /search WORDS")
+        raise UsageError("name the words to look for: /search WORDS", hint="/history lists all")
     hits = await chat.recorder.read(lambda log: log.search(argument, _NUM_SHOWN))
     for hit in hits:
         for line in hit_lines(hit):
@@ -45,7 +45,8 @@ async def search(chat: Chat, argument: str) -> None:
 async def load(chat: Chat, argument: str) -> None:
     """Go on with a conversation of the log."""
     if not argument:
-        raise UsageError("name the conversation: /load ID", hint="/history shows the ids")
+        await history(chat, "")
+        return
     conversation = await chat.recorder.read(lambda log: log.find(argument))
     turns = await chat.recorder.read(lambda log: log.turns(conversation))
     chat.session.resume(turns)
@@ -105,7 +106,7 @@ COMMANDS: Final = (
                 "[COUNT]"),
     ChatCommand("search", "find messages and answers of the log by their words", search,
                 usage="WORDS"),
-    ChatCommand("load", "go on with a conversation of the log", load, ("resume",), "ID", _ids),
+    ChatCommand("load", "go on with a conversation of the log", load, ("resume",), "[ID]", _ids),
     ChatCommand("save", "write the conversation to a file: Markdown, or JSON for .json", save,
                 usage="[FILE]", is_path=True),
 )  # fmt: skip

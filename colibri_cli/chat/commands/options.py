@@ -29,6 +29,7 @@ _NAMES: Final = {
     **{name: name for name in (*_OPTIONS, _STOP)},
 }
 _ON_OFF: Final = {"on": True, "off": False}
+_THINKING: Final = {True: "on", False: "off", None: "left to the model"}
 
 
 async def set_value(chat: Chat, argument: str) -> None:
@@ -70,7 +71,7 @@ async def show(chat: Chat, argument: str) -> None:
     rows = [("model", f"{chat.card.id}{where}{context}")]
     rows += [(name.replace("_", "-"), _value_of(chat, name)) for name in (*_OPTIONS, _STOP)]
     rows += [
-        ("thinking", {True: "on", False: "off", None: "left to the model"}[session.thinking]),
+        ("thinking", _THINKING[session.thinking]),
         ("reasoning", "shown" if chat.screen.shows_reasoning else "hidden"),
         ("markdown", "on" if chat.screen.is_markdown else "off"),
         ("system", session.system or "none"),
@@ -85,7 +86,14 @@ async def show(chat: Chat, argument: str) -> None:
 async def think(chat: Chat, argument: str) -> None:
     """Ask for reasoning or forbid it, show or hide it, show that of the last answer."""
     word = argument.lower()
-    if word in _ON_OFF:
+    if not word:
+        shown = "shown" if chat.screen.shows_reasoning else "hidden"
+        if not chat.card.can_think:
+            chat.screen.notice(f"{chat.card.id} has no switch for reasoning; what comes is {shown}")
+            return
+        chat.screen.notice(f"thinking: {_THINKING[chat.session.thinking]}; reasoning is {shown}")
+        chat.screen.notice("/think on or off changes it; show or hide what comes; last repeats it")
+    elif word in _ON_OFF:
         if _ON_OFF[word] and not chat.card.can_think:
             raise UsageError(f"{chat.card.id} has no switch for reasoning")
         chat.session.thinking = _ON_OFF[word]
@@ -168,7 +176,7 @@ COMMANDS: Final = (
                 usage="[KEY VALUE]", complete=_options),
     ChatCommand("show", "show what holds for the next answer", show),
     ChatCommand("think", "ask for reasoning (on, off), show it (show, hide), or the last one again"
-                " (last)", think, usage="on|off|show|hide|last",
+                " (last)", think, usage="[on|off|show|hide|last]",
                 complete=lambda chat, text: _words("on", "off", "show", "hide", "last")),
     ChatCommand("raw", "show answers as the text they are", raw),
     ChatCommand("md", "show answers as Markdown", markdown, ("markdown",)),

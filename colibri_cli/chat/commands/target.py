@@ -21,7 +21,13 @@ _AUTO: Final = "auto"
 async def attach(chat: Chat, argument: str) -> None:
     """Go on with a server."""
     if not argument:
-        raise UsageError("name the server: /attach http://HOST:PORT")
+        where = chat.recorder.endpoint
+        chat.screen.notice(
+            f"{chat.card.id} on the server at {where}" if where
+            else f"{chat.card.id} on an engine of this chat's own"
+        )  # fmt: skip
+        chat.screen.notice("/attach http://HOST:PORT goes on with a server")
+        return
     server = UpstreamBackend(argument, chat.api_key)
     try:
         await server.open()
@@ -71,7 +77,8 @@ def _models(chat: Chat, beginning: str) -> Iterable[Candidate]:
 
 
 COMMANDS: Final = (
-    ChatCommand("attach", "go on with a server; the conversation stays", attach, usage="URL"),
+    ChatCommand("attach", "show who answers, or go on with a server; the conversation stays",
+                attach, usage="[URL]"),
     ChatCommand("model", "show who answers, or choose another model of the server", model,
                 usage="[NAME]", complete=_models),
     ChatCommand("slot", "choose the slot whose cache holds the conversation", slot,

@@ -128,11 +128,10 @@ def test_what_cannot_go_along_is_refused_by_name(
     path = tmp_path / "f"
     if content is not None:
         path.write_bytes(content)
-    done = chat(answering(), [f"/file {path}", "/file", f"/file {tmp_path}"])
+    done = chat(answering(), [f"/file {path}", f"/file {tmp_path}"])
     assert wanted in done.screen.errors[0].message
     assert str(path) in done.screen.errors[0].message
-    assert "name the file" in done.screen.errors[1].message
-    assert "is not a file" in done.screen.errors[2].message
+    assert "is not a file" in done.screen.errors[1].message
 
 
 def test_a_file_named_behind_an_at_sign_goes_along(tmp_path: Path) -> None:
@@ -177,7 +176,9 @@ def test_options_are_checked_and_sent() -> None:
 
 def test_thinking_and_showing_are_switched() -> None:
     backend = answering("a1", "a2")
-    done = chat(backend, ["/think on", "q1", "/think off", "q2", "/think hide", "/raw", "/think"])
+    done = chat(
+        backend, ["/think on", "q1", "/think off", "q2", "/think hide", "/raw", "/think so"]
+    )
     assert [c.thinking for c, _ in backend.asked] == [True, False]
     assert not done.screen.shows_reasoning
     assert not done.screen.is_markdown
@@ -218,7 +219,7 @@ def test_unknown_commands_are_not_sent_and_the_nearest_is_named() -> None:
 def test_help_tells_about_every_command_and_about_one() -> None:
     done = chat(answering(), ["/help", "/help more", "/help nope"])
     text = "\n".join(done.screen.notices)
-    for name in ("/undo", "/regen", "/file PATH", "/search WORDS", "Ctrl-C"):
+    for name in ("/undo", "/regen", "/file [PATH]", "/search WORDS", "Ctrl-C"):
         assert name in text
     assert "also /continua, /più, /piu" in text
     assert "there is no command nope" in done.screen.errors[0].message
@@ -369,3 +370,27 @@ def test_a_conversation_is_saved_for_reading_and_for_programs(tmp_path: Path) ->
     assert messages[0] == "there is nothing to save yet"
     assert "exists already" in messages[1]
     assert "cannot be written" in messages[2]
+
+
+def test_a_command_without_its_argument_tells_how_things_stand(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("text")
+    lines = ["/think", "/attach", "/template", "/file", "q1", f"/file {path}", "/file", "/load"]
+    done = chat(answering("a1"), lines, log=tmp_path / "logs.db")
+    assert done.screen.errors == []
+    told = "\n".join(done.screen.notices)
+    for part in (
+        "thinking: left to the model; reasoning is shown",
+        "/think on or off changes it",
+        "tiny on an engine of this chat's own",
+        "no templates yet",
+        "nothing is attached; /file PATH attaches a file",
+        f"{path} (4 bytes)",
+        "/load ID goes on with one",
+    ):
+        assert part in told
+
+
+def test_a_file_in_the_home_of_nobody_is_refused_by_name() -> None:
+    done = chat(answering(), ["/file ~nobody-of-this-name/x"])
+    assert "~nobody-of-this-name/x" in done.screen.errors[0].message

@@ -213,3 +213,16 @@ def test_exports_hold_everything() -> None:
 
 def test_an_empty_file_is_a_block_too() -> None:
     assert fenced("e", "") == "e:\n```\n```"
+
+
+def test_a_full_disk_costs_what_did_not_fit_and_no_more(log: ChatLog) -> None:
+    log.add_turn(conversation("kept"), LoggedTurn(prompt="a", response="b"))
+    db = log._db
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(LogError, match="full"):
+        log.add_turn(conversation("lost"), LoggedTurn(prompt="a", response="b" * 1_000_000))
+    assert not db.in_transaction
+    db.execute("PRAGMA max_page_count = 1000000")
+    log.add_turn(conversation("after"), LoggedTurn(prompt="a", response="b"))
+    assert [one.title for one in log.conversations()] == ["after", "kept"]

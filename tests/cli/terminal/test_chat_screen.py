@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from colibri_cli.console import _THEME
+from colibri_cli.console import theme_for
 from colibri_cli.errors import EngineCrashed, UsageError
 from colibri_cli.terminal.chat_screen import TerminalScreen
 from colibri_cli.terminal.live_region import TerminalOutput
@@ -20,6 +20,7 @@ from tests.fakes.screens import PyteTerminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+THEME = theme_for(is_light=False)
 STEERING = "a\x1b[2J\x1b]0;title\x07\x9b31m\r\x08b\u202ec"
 
 
@@ -34,10 +35,14 @@ def screen_on(
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     if color:
         console = Console(
-            file=file, color_system="256", force_terminal=True, width=500, theme=_THEME
+            file=file,
+            color_system="256",
+            force_terminal=True,
+            width=500,
+            theme=THEME,
         )
     else:
-        console = Console(file=file, color_system=None, width=500, theme=_THEME)
+        console = Console(file=file, color_system=None, width=500, theme=THEME)
     output = terminal.output
     if columns is not None:  # what the screen believes; the terminal shows what is too long
         output = TerminalOutput(terminal.write, lambda: (columns, 40))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +20,7 @@ from colibri_cli.terminal.serve_panel import ServePanel, trend_line
 from colibri_cli.terminal.tier_bar import cell_widths, tier_bar
 from colibri_cli.terminal.upstream_line import upstream_line
 from colibri_protocol.messages import ExpertHits, ExpertMap
+from tests.fakes.screens import ReflowingTerminal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -76,14 +80,14 @@ def test_every_slot_has_a_row() -> None:
         "Slot", "State", "Request", "Prompt", "tok", "Gen", "tok", "tok/s", "Wait", "Age",
     ]  # fmt: skip
     assert lines[1].split() == ["0", "free"]
-    assert lines[2].split() == ["1", "prefill", "0123456789abcdef", "256/400", "0", "0.2", "s",
-                                "1:15"]  # fmt: skip
+    assert lines[2].split() == ["1", "prefill", "0123456789abcdef", "256/400", "0", "0.2s",
+                                "1m15s"]  # fmt: skip
 
 
 def test_a_request_whose_slot_is_not_known_yet_is_shown_too() -> None:
     health = {**HEALTH, "slots": [{**SLOT, "slot": None, "state": "decode", "age_s": 7300.0}]}
     assert "?" in drawn(scheduler_table(health))
-    assert "2 h 01" in drawn(scheduler_table(health))
+    assert "2h01m" in drawn(scheduler_table(health))
 
 
 UPSTREAM = {
@@ -215,7 +219,7 @@ def panel_text(width: int, height: int) -> str:
 
 def test_the_panel_shows_state_slots_tiers_speed_and_map() -> None:
     text = panel_text(100, 40)
-    for part in ("ok · demo", "Fake CPU", "prefill", "RAM 6 experts", "8.0 tok/s", "queued 2/8"):
+    for part in ("ok · demo", "Fake CPU", "prefill", "RAM 6 experts", "8.00 tok/s", "queued 2/8"):
         assert part in text
     assert len(text.splitlines()) <= 40
 
@@ -227,4 +231,35 @@ def test_a_small_terminal_gets_a_summary() -> None:
 
 
 def test_the_trend_names_last_median_and_most() -> None:
-    assert trend_line([1.0, 2.0, 8.0]).plain == "▂▃█  8.0 tok/s, median 2.0, most 8.0"
+    assert trend_line([1.0, 2.0, 8.0]).plain == "▂▃█  8.00 tok/s, median 2.00, most 8.00"
+
+
+def test_what_is_logged_stands_above_and_no_width_leaves_anything_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("colibri_cli.terminal.serve_panel._INTERVAL_S", 0.005)
+    terminal = ReflowingTerminal(80, 30)
+    console = Console(file=io.StringIO(), width=80, height=30, color_system=None)
+    logger = logging.getLogger("colibri_cli")
+    handler = logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+
+    async def run() -> None:
+        before = sys.stderr
+        panel = ServePanel(Source(), has_color=False, console=console, output=terminal.output)
+        async with panel:
+            await asyncio.sleep(0.05)
+            sys.stderr.write("one line\nand ")
+            sys.stderr.write("another\n")
+            for columns in (40, 120, 60, 80):
+                terminal.resize(columns, 30)
+                console.width = columns
+                await asyncio.sleep(0.05)
+            logger.warning("logged")
+        assert sys.stderr is before
+
+    asyncio.run(run())
+    lines = terminal.lines()
+    assert lines[:3] == ["one line", "and another", "logged"]
+    for shown in ("coli 0.1.0 ok", "Slot", "queued 2/8", "tok/s, median"):
+        assert sum(shown in line for line in lines[3:]) == 1

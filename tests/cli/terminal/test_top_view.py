@@ -77,12 +77,12 @@ def test_every_line_fits_and_nothing_is_cut(width: int) -> None:
         "completed 5",
         "cancelled 1",
         "34",
-        "5.5",
-        "1:15",
+        "5.50",
+        "1m15s",
         "q quit",
     ):
         assert shown in text
-    assert "15.0 tok/s" in text  # 30 tokens in 2 s
+    assert "15.00 tok/s" in text  # 30 tokens in 2 s
     assert "\x1b" not in text
 
 
@@ -116,11 +116,11 @@ def test_parts_and_the_rest_make_the_whole() -> None:
 
 @pytest.mark.parametrize("width", [6, 20, 60])
 def test_the_bar_is_as_wide_as_asked_for_and_shows_every_part_there_was(width: int) -> None:
-    bar, legend = phase_bar(TURN, width, has_color=False).plain.split("\n")
+    bar, *legend = phase_bar(TURN, width, has_color=False).plain.split("\n")
     assert len(bar) == width
     assert set(bar) == {"w", "e", "a", "h", "."}
-    assert "w=wait 25 %" in legend
-    assert "disk" not in legend
+    assert "w wait 25 %" in "   ".join(legend)
+    assert "disk" not in "".join(legend)
 
 
 def test_an_answer_that_took_no_time_has_an_empty_bar() -> None:
