@@ -67,9 +67,16 @@ def page() -> str:
     """Return the page for this terminal, with the commands of plugins."""
     from colibri_cli.help_cache import plugin_summaries
     from colibri_cli.settings import is_light_terminal, shows_color
+    from colibri_cli.wrapping import say
+    from colibri_protocol.errors import SettingsError
 
+    plugins: dict[str, str] = {}
+    try:
+        plugins = plugin_summaries()
+    except SettingsError as error:  # help is wanted most when something is broken
+        say(f"coli: {error.message}; commands of plugins are left out")
     return render(
-        plugin_summaries(),
+        plugins,
         width=shutil.get_terminal_size().columns,
         has_color=shows_color(),
         is_light=is_light_terminal(),

@@ -304,9 +304,13 @@ def _read_toml(path: Path) -> Mapping[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise _file_error(path, "config", f"cannot be read ({error.strerror})") from error
+        raise _file_error(
+            path, "config", f"cannot be read ({error.strerror})", "check its permissions"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _file_error(path, "config", f"is not valid TOML ({error})") from error
+        raise _file_error(
+            path, "config", f"is not valid TOML ({error})", "`coli config edit` opens it"
+        ) from error
 
 
 def _file_error(path: Path, name: str, problem: str, hint: str | None = None) -> SettingsError:

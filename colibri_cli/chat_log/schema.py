@@ -104,7 +104,8 @@ def migrate(connection: sqlite3.Connection, source: str) -> None:
             connection.execute("INSERT INTO migrations VALUES (?, ?)", (number, utc_now()))
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk may have ended it already
+            connection.execute("ROLLBACK")
         raise
 
 

@@ -125,8 +125,7 @@ def show_command(options: ShowOptions) -> None:
 @app.command("path")
 @takes(PathOptions)
 def path_command(options: PathOptions) -> None:
-    """Print the configuration file that counts, whether it exists or not."""
-    prepare(options, "config")
+    """Print the configuration file that counts, whether it exists or not, or can be read."""
     sys.stdout.write(f"{_file(options)}\n")
 
 

@@ -113,6 +113,23 @@ def test_a_file_that_is_no_toml_is_not_overwritten(coli: CommandLine) -> None:
     assert path.read_text() == "not toml at all ["
 
 
+@pytest.mark.parametrize("text", ["x = [1,\n", "\0", "[default]\nctxx = 1\n"])
+def test_a_broken_file_keeps_nobody_from_help_and_from_mending_it(
+    coli: CommandLine, text: str
+) -> None:
+    path = user_file(coli, text)
+    assert coli.run("config", "path").stdout == f"{path}\n"
+    coli.variables["EDITOR"] = "cat"
+    assert coli.run("config", "edit").stdout == text
+    done = coli.run("--help")
+    assert (done.returncode, "doctor" in done.stdout) == (0, True)
+    done = coli.run("list")
+    assert done.returncode == 2
+    what, remedy = done.stderr.splitlines()
+    assert str(path) in what
+    assert remedy.startswith("  ")
+
+
 def test_edit_opens_the_editor_and_tells_when_it_cannot(coli: CommandLine) -> None:
     path = user_file(coli, "[default]\nctx = 7\n")
     coli.variables["EDITOR"] = "cat"

@@ -226,3 +226,15 @@ def test_a_full_disk_costs_what_did_not_fit_and_no_more(log: ChatLog) -> None:
     db.execute("PRAGMA max_page_count = 1000000")
     log.add_turn(conversation("after"), LoggedTurn(prompt="a", response="b"))
     assert [one.title for one in log.conversations()] == ["after", "kept"]
+
+
+def test_a_log_that_cannot_begin_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(database: str) -> sqlite3.Connection:
+        connection = connect(database, isolation_level=None)
+        connection.execute("PRAGMA max_page_count = 2")
+        return connection
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **_: full(path))
+    with pytest.raises(LogError, match="full"):
+        ChatLog(tmp_path / "logs.db")
