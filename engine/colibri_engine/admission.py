@@ -6,6 +6,7 @@ fail. Knows options, defaults and limits; computes nothing.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -18,6 +19,7 @@ from colibri_engine.errors import (
     RequestRefused,
 )
 from colibri_engine.grammar import GrammarFault
+from colibri_engine.loader.json_file import shown
 from colibri_engine.sampling import Sampler, SamplingParams
 from colibri_protocol.messages import (
     ErrorCode,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.int32]
 
 _T = TypeVar("_T")
+
+logger = logging.getLogger(__name__)
 
 # One position for the token that the last step computes and one spare, as older engines count.
 RESERVED_POSITIONS: Final = 2
@@ -138,16 +142,25 @@ def _given(value: _T | None, default: _T) -> _T:
 
 
 def generation_value(config: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a number from `generation_config.json`, or the default when it has no usable one."""
+    """Return a number from `generation_config.json`, or the default when it has no usable one.
+
+    One that cannot be used is named in a warning.
+    """
     value = config.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if value is None:
         return default
-    options: dict[str, Any] = {name: value}
-    try:  # the same ranges as for a request
-        RequestOptions(**options)
-    except BadOption:
-        return default
-    return value
+    if not isinstance(value, bool) and isinstance(value, int | float):
+        options: dict[str, Any] = {name: value}
+        try:  # the same ranges as for a request
+            RequestOptions(**options)
+        except BadOption:
+            pass
+        else:
+            return value
+    logger.warning(
+        "the model's own %s = %s cannot be used; %g is taken", name, shown(value), default
+    )
+    return default
 
 
 def extended(message: Submit) -> SubmitExtended:

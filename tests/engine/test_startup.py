@@ -80,8 +80,12 @@ def test_a_request_that_says_nothing_gets_what_was_set_then_what_the_model_prefe
 
 
 @pytest.mark.parametrize("value", [None, "hot", True, -1, 9, float("nan")])
-def test_a_damaged_preference_of_the_model_is_not_used(value: object) -> None:
+def test_a_damaged_preference_of_the_model_is_not_used_and_that_is_said(
+    caplog: pytest.LogCaptureFixture, value: object
+) -> None:
     assert generation_value({"temperature": value}, "temperature", 0.7) == 0.7
+    told = [] if value is None else [f"temperature = {value!r} cannot be used; 0.7 is taken"]
+    assert [record.getMessage().partition("own ")[2] for record in caplog.records] == told
 
 
 def test_a_request_may_ask_for_greedy_against_every_preference(model_dir: Path) -> None:

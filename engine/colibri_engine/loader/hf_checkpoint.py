@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import CheckpointError, UnsupportedModel
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from colibri_engine.quant.tiles import TileLayout
 
 _MAX_CONFIG_BYTES: Final = 256 << 20
+_LAYER: Final = re.compile(r"model\.layers\.([0-9]{1,6})\.")
 _EMBEDDING: Final = "model.embed_tokens.weight"
 _NEEDED: Final = (_EMBEDDING, "model.norm.weight")
 
@@ -193,7 +195,23 @@ class HfCheckpoint:
                     tensor=name,
                     hint="pull the model again",
                 )
+        self._check_layers()
         self._check_vocabulary()
+
+    def _check_layers(self) -> None:
+        """Refuse a model of which whole layers are missing: without an index nothing else tells."""
+        count = self.config.get("num_hidden_layers")
+        if type(count) is not int:  # refused by name where the configuration is read
+            return
+        present = {int(match[1]) for match in map(_LAYER.match, self._sources) if match is not None}
+        absent = next((layer for layer in range(count) if layer not in present), None)
+        if absent is not None:
+            raise CheckpointError(
+                f"{self.path} looks like an incomplete download: of its {shown(count)} layers "
+                f"layer {absent} has no tensor",
+                path=self.path,
+                hint="pull the model again",
+            )
 
     def _check_vocabulary(self) -> None:
         """Refuse an embedding with other rows than the configuration has tokens."""

@@ -347,6 +347,18 @@ def test_another_number_of_tokens_than_embeddings_is_refused_with_both(
     assert f"which has {rows} rows" in str(error)
 
 
+@pytest.mark.parametrize("write", [a_directory_of_floats, a_container, a_streamed_container])
+def test_a_layer_without_tensors_is_an_incomplete_download(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    """Before weights are read, or hours are spent on converting them."""
+    path = write(tmp_path)
+    layers = json.loads((path / "config.json").read_bytes())["num_hidden_layers"]
+    change_config(path, num_hidden_layers=layers + 2)
+    wanted = f"incomplete download: of its {layers + 2} layers layer {layers} has no tensor"
+    assert wanted in str(refusal(path))
+
+
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_gguf_file_that_claims_another_number_of_tokens_is_refused(
     tmp_path: Path, change: int
