@@ -104,7 +104,7 @@ def test_each_cell_has_the_colour_of_its_tier_and_heat(page: Page, server: Scrip
     Experts(server)
     page.goto(f"{server.url}/brain")
     expect(page.get_by_role("heading", name="Brain")).to_be_visible()
-    expect(page.get_by_text("2 layers \u00d7 4 experts = 8")).to_be_visible()
+    expect(page.get_by_text("2 layers with experts \u00d7 4 = 8")).to_be_visible()
     wait_for_the_map(page)
     disk, ram, _, hot = colors(page)[:4]
     # Halves go up, as the page rounds.
@@ -233,7 +233,7 @@ def test_while_the_demo_model_writes_the_experts_it_reports_flash(
         chat(client, "Hi.", max_tokens=4)
         view = client.get("/experts").json()
         shape = [view["rows"], view["cols"]]
-        words = re.compile(rf"{shape[0]} layers \u00d7 {shape[1]} experts")
+        words = re.compile(rf"{shape[0]} layers with experts \u00d7 {shape[1]} =")
         expect(page.get_by_text(words)).to_be_visible()
         until(lambda: last_seq(page) == client.get("/experts").json()["seq"])
         page.evaluate(FOLLOW, shape)
