@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.dashboard.conftest import ROOT, OpenContext
 from tests.e2e.dashboard.reading import answers, composer, send
-from tests.fakes.scripted_server import Reply, ScriptedServer, answer
+from tests.fakes.scripted_server import Reply, ScriptedServer, answer, delta, stream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -110,10 +110,32 @@ def test_on_a_phone_both_sides_are_drawers(open_context: OpenContext, busy: Scri
     expect(page.get_by_role("complementary", name="Runtime")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("complementary", name="Runtime")).to_have_count(0)
+    send(page, "hi")
+    expect(answers(page)).to_contain_text("bold")
+    tab = page.get_by_role("navigation").get_by_role("link", name="Chat")
+    expect(tab).to_have_attribute("aria-current", "page")
     page.get_by_role("button", name="Open menu").click()
     page.get_by_role("dialog").get_by_role("link", name="Settings").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("heading", name="Settings")).to_be_visible()
+
+
+def test_with_the_keyboard_of_a_phone_open_the_answer_can_be_stopped(
+    open_context: OpenContext, busy: ScriptedServer
+) -> None:
+    busy.on_chat(stream([delta(content="Some words "), 20.0]))
+    # The keyboard takes its height from the page, which asks for that.
+    size = {"width": 360, "height": 340}
+    page = open_context(viewport=size, has_touch=True, is_mobile=True).new_page()
+    page.goto(busy.url)
+    expect(composer(page)).to_be_in_viewport(ratio=1)
+    send(page, "hi")
+    expect(answers(page)).to_contain_text("Some words")
+    expect(composer(page)).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("button", name="Stop")).to_be_in_viewport(ratio=1)
+    assert "interactive-widget=resizes-content" in page.locator("meta[name=viewport]").evaluate(
+        "meta => meta.content"
+    )
 
 
 def serious_issues(page: Page) -> list[str]:

@@ -1,8 +1,9 @@
 import { PanelLeftClose, Plus } from 'lucide-react';
 import { useTranslation } from 'react-i18next';
-import { Link, useMatch } from 'react-router';
+import { Link, useLocation } from 'react-router';
 import { IconButton } from '@/components/button';
 import { ConversationList } from '@/features/chat/components/conversation-list';
+import { pageAt } from '../page-loaders';
 import { PAGES, type Page } from '../pages';
 import { ConnectionNote } from './connection-note';
 import { useShell } from './shell-store';
@@ -50,16 +51,14 @@ interface PageLinkProps {
 
 function PageLink({ page, onOpen }: PageLinkProps) {
   const { t } = useTranslation();
-  const [path, alternative = path] = page.paths;
-  const isHere = useMatch(path) !== null;
-  const isBelow = useMatch(alternative) !== null;
+  const isHere = pageAt(useLocation().pathname) === page.id;
   const Icon = page.icon;
   return (
     <li>
       <Link
-        to={path}
+        to={page.paths[0]}
         className={styles.page}
-        aria-current={isHere || isBelow ? 'page' : undefined}
+        aria-current={isHere ? 'page' : undefined}
         onClick={onOpen}
       >
         <Icon size={17} />
