@@ -1,6 +1,7 @@
 """`coli bench`: how fast a model runs here, its disk (`disk`), its experts from disk (`stream`)."""
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from colibri_cli.errors import ModelNotGiven, UsageError
+from colibri_cli.errors import ModelNotGiven, StoreError, UsageError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
 from colibri_cli.quality.command import QualityOptions
 from colibri_cli.quality.command import run as run_quality
@@ -171,9 +172,9 @@ def command(options: BenchOptions, context: typer.Context) -> None:
         result = run_async(run_attached_bench(settings, options.attach, plan, tell))
     else:
         result = run_async(run_bench(settings, plan, tell, has_loads=not options.no_load))
-    if out is not None:
-        out.write_text(json.dumps(result.document(), ensure_ascii=False) + "\n", encoding="utf-8")
     _show(options, result)
+    if out is not None:
+        _write(out, json.dumps(result.document(), ensure_ascii=False))
 
 
 @app.command("disk")
@@ -321,9 +322,19 @@ def _new_file(name: str | None) -> Path | None:
     if name is None:
         return None
     path = Path(name).expanduser()
-    if path.is_dir() or not path.parent.is_dir():
+    place = path if path.exists() else path.parent
+    if path.is_dir() or not path.parent.is_dir() or not os.access(place, os.W_OK):
         raise UsageError(f"--out: {name!r} is no file that can be written", hint="name a file")
     return path
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"--out: {path} cannot be written ({error.strerror})", hint="name another file"
+        ) from error
 
 
 def _show(options: BenchOptions, result: "BenchResult") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from colibri_cli.errors import EXIT_FAILED
+from colibri_cli.errors import EXIT_FAILED, DiagError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, setting, takes
 from colibri_cli.settings import prepare
 from colibri_cli.wrapping import say
@@ -91,7 +91,11 @@ def command(options: DiagOptions) -> None:
         document["comparison"] = compare(document, before, allowed)
         if document["comparison"]["worse"] and document["status"] == "ok":
             document["status"] = "worse"
-    write_reports(Path(options.out), document, markdown(document))
+    try:
+        write_reports(Path(options.out), document, markdown(document))
+    except DiagError:
+        _show(options, document)  # minutes of measuring are not lost with a disk
+        raise
     _show(options, document)
     if document["status"] != "ok":
         raise typer.Exit(EXIT_FAILED)

@@ -185,3 +185,9 @@ def test_where_nothing_can_be_written_nothing_is_measured(
     done = served.run("bench", "--out", str(tmp_path / "none" / "a.json"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "--out" in done.stderr
+    # Nobody may write there, not even root: what is measured is shown in any case.
+    arguments = ("--rounds", "1", "--no-load", "--prompt", "4", "--generate", "4", "-q")
+    done = served.run("bench", *arguments, "--out", "/proc/version")
+    assert done.returncode in {1, 2}
+    assert "/proc/version" in done.stderr
+    assert "unexpected" not in done.stderr

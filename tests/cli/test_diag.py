@@ -53,6 +53,13 @@ def test_wrong_use_is_refused_before_a_model_is_loaded(
     assert "loading" not in done.stderr
 
 
+def test_a_report_that_cannot_be_written_is_still_shown(served: CommandLine) -> None:
+    done = served.run("diag", "--phases", "smoke", "--out", "/proc/version/report")
+    assert done.returncode == 1
+    assert "smoke" in done.stdout
+    assert "the report cannot be written" in done.stderr
+
+
 def test_it_needs_a_model(coli: CommandLine) -> None:
     assert coli.run("diag").returncode == 3
 
