@@ -1,7 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { readHealth } from '@/lib/telemetry/readings';
+import { resetTelemetry, useTelemetry } from '@/lib/telemetry/telemetry-store';
 import { conversationOf, messageOf } from '@/testing/messages';
 import { addStored, useChat } from './chat-store';
-import { answerTo, runTurn, stopTurn } from './turn-runner';
+import { answerTo, runTurn, serverFeatures, stopTurn } from './turn-runner';
 
 let body: ReadableStreamDefaultController<Uint8Array>;
 
@@ -82,5 +84,18 @@ describe('a turn', () => {
     expect(await turn).toBeNull();
     const [answer] = Object.values(useChat.getState().messages.c ?? {}).slice(-1);
     expect(answer).toMatchObject({ content: 'Hel', state: 'cut' });
+  });
+});
+
+describe('what the server can do', () => {
+  afterEach(() => resetTelemetry());
+
+  it('names no slot to a server that stands in front of another', () => {
+    const health = { status: 'ok', scheduler: {}, kv_slots: 256 };
+    useTelemetry.setState(readHealth(health));
+    expect(serverFeatures().kvSlots).toBe(256);
+    useTelemetry.setState(readHealth({ ...health, upstream: { server: 'vllm', url: 'http://b' } }));
+    expect(serverFeatures().kvSlots).toBe(0);
+    expect(serverFeatures().isColibri).toBe(true);
   });
 });

@@ -41,7 +41,8 @@ export function serverFeatures(): ServerFeatures {
   const entry = models.find((candidate) => candidate.id === model);
   return {
     isColibri: health?.scheduler !== undefined && server !== 'foreign',
-    kvSlots: health?.kv_slots ?? 0,
+    // A server behind chooses its places itself.
+    kvSlots: health?.upstream === undefined ? (health?.kv_slots ?? 0) : 0,
     maxTokens: entry?.max_output_tokens ?? null,
   };
 }

@@ -3,17 +3,14 @@ import { formatCount, formatRate } from '@/lib/format';
 import { useHealth, useProgress } from '@/lib/telemetry/hooks';
 import { Legend, Widget } from './widget';
 
-// As many as an engine of ours has at most. A server in front of another runs hundreds of requests
-// at once, whose number the scheduler's block tells.
-const MAX_SLOTS = 16;
-
 /** What each KV slot is doing. */
 export function SlotsWidget() {
   const { t, i18n } = useTranslation('runtime');
   const health = useHealth();
   const progress = useProgress();
   const numSlots = health?.kv_slots ?? 0;
-  if (numSlots === 0 || numSlots > MAX_SLOTS) return null;
+  // A server behind has none that we know; how many requests run, the scheduler's block tells.
+  if (numSlots === 0 || health?.upstream !== undefined) return null;
   const { language } = i18n;
   const busy = progress?.slots ?? health?.slots ?? [];
   const rows = Array.from({ length: numSlots }, (_, index) => {
