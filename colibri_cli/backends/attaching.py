@@ -7,17 +7,20 @@ and no option concerns an engine of our own.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.backends.upstreams.backend import UpstreamBackend
 from colibri_cli.errors import ServerRefused, ServerUnreachable, UsageError
 from colibri_cli.model_store.store import locate_model
 from colibri_protocol.errors import ColibriError
+from colibri_protocol.messages import RequestOptions
 from colibri_protocol.settings import OriginKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from colibri_cli.backends.base import Generation
     from colibri_protocol.settings import ResolvedSettings
 
 USUAL_URL: Final = "http://127.0.0.1:8000"
@@ -86,6 +89,20 @@ async def attached_backend(
         await backend.close()
         raise
     return backend
+
+
+def with_servers_limit(
+    settings: ResolvedSettings, backend: UpstreamBackend, generation: Generation
+) -> Generation:
+    """Return how to generate there: other engines refuse a limit beyond their context.
+
+    Ours takes as much of the usual limit as there is room for, so that it is named to it; others
+    have limits of their own for an answer that has none. What the user named stays.
+    """
+    if settings.is_given("max_tokens") or backend.has_our_engine:
+        return generation
+    options = replace(generation.options, max_tokens=RequestOptions().max_tokens)
+    return replace(generation, options=options)
 
 
 def _engine_options(settings: ResolvedSettings, *, flags_only: bool) -> list[str]:

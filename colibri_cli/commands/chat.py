@@ -3,7 +3,7 @@
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,7 +120,7 @@ async def _chat_on_server(
     options: ChatOptions, settings: ResolvedSettings, start: "ChatStart"
 ) -> int | None:
     """Talk on a running server and return the exit code; None if there is none to talk on."""
-    from colibri_cli.backends.attaching import attached_backend
+    from colibri_cli.backends.attaching import attached_backend, with_servers_limit
     from colibri_cli.chat.starting import talk
 
     server = await attached_backend(settings, options.attach, _teller(options))
@@ -131,6 +131,7 @@ async def _chat_on_server(
         if not options.quiet:
             sys.stderr.write(_attached_text(server.url, card))
         thinking = thinking_of(settings, card)
+        start = replace(start, generation=with_servers_limit(settings, server, start.generation))
         if start.is_terminal:
             _import_while_typing()
         return await talk(start, server, thinking=thinking, endpoint=server.url)

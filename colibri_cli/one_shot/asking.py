@@ -77,7 +77,8 @@ async def ask(question: Question, printer: Printer) -> None:
             answer = await backend.complete(question.prompt.text, question.generation)
         else:
             thinking = thinking_of(question.settings, card)
-            session = question.session(backend, thinking=thinking)
+            asked = question if endpoint is None else _for_server(question, backend)
+            session = asked.session(backend, thinking=thinking)
             answer = await session.ask(question.prompt.text)
         with lines_wait():
             try:
@@ -92,6 +93,17 @@ async def ask(question: Question, printer: Printer) -> None:
         printer.finish(card.id, card.context_length)
     finally:
         await backend.close()
+
+
+def _for_server(question: Question, backend: Backend) -> Question:
+    """Return what is asked of a server, if the backend is one."""
+    from colibri_cli.backends.attaching import with_servers_limit
+    from colibri_cli.backends.upstreams.backend import UpstreamBackend
+
+    if not isinstance(backend, UpstreamBackend):
+        return question
+    generation = with_servers_limit(question.settings, backend, question.generation)
+    return replace(question, generation=generation)
 
 
 async def _opened(question: Question) -> tuple[Backend, str | None]:

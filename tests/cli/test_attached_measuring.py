@@ -114,3 +114,16 @@ def test_diag_reports_on_a_server_and_skips_what_it_cannot(coli: CommandLine) ->
     assert "nothing is worse than the baseline" in again.stderr
     assert again.returncode == 0
     assert "asked over HTTP at" in (coli.home / "again" / "report.md").read_text()
+
+
+def test_talking_to_another_engine_leaves_the_usual_limit_to_it(coli: CommandLine) -> None:
+    """vLLM refuses a limit beyond its context, which ours for a chat is for many models."""
+    with running(ScriptedUpstream()) as upstream:
+        done = coli.run("chat", "--attach", upstream.url, "-q", stdin="hi\n")
+        assert (done.returncode, done.stdout.strip()) == (0, "hi")
+        done = coli.run("run", "--attach", upstream.url, "hi")
+        assert (done.returncode, done.stdout.strip()) == (0, "hi")
+        assert [body.get("max_tokens") for body in upstream.bodies] == [None, None]
+        coli.run("run", "--attach", upstream.url, "--max-tokens", "3", "hi")
+        coli.run("run", "--attach", upstream.url, "--no-template", "hi")
+        assert [body.get("max_tokens") for body in upstream.bodies[2:]] == [3, 1024]

@@ -63,6 +63,7 @@ class UpstreamBackend:
         self._card: ModelCard | None = None
         self._aliases: tuple[str, ...] = ()
         self._telemetry = Telemetry()
+        self._is_relay = False
 
     @property
     def _client(self) -> httpx.AsyncClient:
@@ -109,6 +110,11 @@ class UpstreamBackend:
         """Whether the server is a `coli serve`."""
         return self._kind is COLI
 
+    @property
+    def has_our_engine(self) -> bool:
+        """Whether the server is a `coli serve` that does not stand in front of another."""
+        return self.is_ours and not self._is_relay
+
     async def open(self) -> None:
         """Find out what is served.
 
@@ -146,6 +152,7 @@ class UpstreamBackend:
         self._aliases = tuple(str(m["id"]) for m in found[1:] if isinstance(m, dict) and "id" in m)
         state = _json_object(health.content) if self.is_ours else {}
         self._note_tiers(state)
+        self._is_relay = "upstream" in state
         self._card = ModelCard(
             id=str(first.get("id")),
             family=str(state.get("family", "unknown")),
