@@ -132,7 +132,8 @@ def _parse_share(text: str) -> Share:
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
-            raise _error(f"{part.strip()!r} is none of {', '.join(_LEAST)} with =N")
+            known = f"{', '.join(_LEAST)} with =N of at most 12 digits"
+            raise _error(f"{part.strip()!r} is none of {known}")
         name, value = match[1], int(match[2])
         if value < _LEAST[name] or (name == "priority" and value > _MOST_PRIORITY):
             high = f"..{_MOST_PRIORITY}" if name == "priority" else " or more"

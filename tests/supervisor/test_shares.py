@@ -32,6 +32,7 @@ def test_a_setting_tells_limits() -> None:
         ("alice:priority=2000", "priority must be -1000..1000, not 2000"),
         ("alice:speed=1", "'speed=1' is none of running, queued"),
         ("alice:running=one", "'running=one' is none of"),
+        ("alice:running=9999999999999", "of at most 12 digits"),
         ("alice:running=1;alice:queued=1", "two limits"),
     ],
 )
