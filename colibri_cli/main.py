@@ -72,7 +72,7 @@ def _run(arguments: list[str]) -> int:
         return invoke(arguments, PROGRAM)
     except TyperException as error:  # Typer's own: unknown option, wrong value, missing argument
         problem: ColibriError = UsageError(
-            _first_line(error.format_message()), hint=_help_hint(error)
+            _first_line(error.format_message()), hint=_help_hint(error, arguments)
         )
         _report(problem, arguments)
         return EXIT_USAGE
@@ -152,13 +152,9 @@ def _report(error: ColibriError, arguments: list[str]) -> None:
 
 def _usual_hint(error: ColibriError, arguments: list[str]) -> str | None:
     """Return what to do about a wrong use that says no more itself."""
-    from colibri_cli.discovery import command_names
     from colibri_cli.errors import UsageError
 
-    if not isinstance(error, UsageError):
-        return None
-    words = [PROGRAM, *[word for word in arguments if word in command_names()][:1]]
-    return f"see `{' '.join(words)} --help`"
+    return f"see `{_command_of(arguments)} --help`" if isinstance(error, UsageError) else None
 
 
 def _write_error(line: str) -> None:
@@ -169,12 +165,18 @@ def _write_error(line: str) -> None:
         _silence_closed_streams()
 
 
-def _help_hint(error: object) -> str:
+def _help_hint(error: object, arguments: list[str]) -> str:
     if getattr(error, "option_name", None) in _GPU_OPTIONS:
         return "experts are computed by the processor; `coli serve --engine vllm` uses GPUs"
-    context = getattr(error, "ctx", None)
-    path = getattr(context, "command_path", PROGRAM)
-    return f"see `{path} --help`"
+    if (context := getattr(error, "ctx", None)) is None:  # as where an option lacks its value
+        return f"see `{_command_of(arguments)} --help`"
+    return f"see `{context.command_path} --help`"
+
+
+def _command_of(arguments: list[str]) -> str:
+    from colibri_cli.discovery import command_names
+
+    return " ".join([PROGRAM, *[word for word in arguments if word in command_names()][:1]])
 
 
 def _first_line(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import UsageError
 from colibri_protocol.settings import SETTINGS, Kind, Setting
 
@@ -38,19 +39,12 @@ def setting(name: str, panel: str) -> Any:  # noqa: ANN401 - Typer's own option 
         )
     return typer.Option(
         *row.flags,
-        autocompletion=_model_names if name == "model" else None,
+        autocompletion=completing.model_names if name == "model" else None,
         help=help_of(row),
         metavar="|".join(row.choices) or _METAVARS.get(row.kind, "TEXT"),
         show_default=False,
         rich_help_panel=panel,
     )
-
-
-def _model_names(incomplete: str) -> list[str]:
-    """Return pulled models, to complete a name."""
-    from colibri_cli.model_store.store import list_models
-
-    return [model.name for model in list_models() if model.name.startswith(incomplete)]
 
 
 def filled(flag: str, given: str, *, what: str = "a file or directory") -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from colibri_cli import __version__
+from colibri_cli import __version__, completing
 from colibri_cli.backends.base import Backend, Generation, ModelCard
 from colibri_cli.errors import UsageError
 from colibri_cli.options import (
@@ -71,6 +71,7 @@ class ChatOptions(ConversationOptions, SamplingOptions, EngineOptions, OutputOpt
             metavar="ID",
             help="Go on with this conversation of the log.",
             show_default=False,
+            autocompletion=completing.conversation_ids,
         ),
     ] = None
     search: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import EXIT_FAILED, UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import (
@@ -38,8 +39,12 @@ _For = Annotated[
     str, typer.Option("--for", metavar="COMMAND", help="As this command would see them.")
 ]
 _Key = Annotated[
-    str, typer.Argument(metavar="KEY", help="A setting, or COMMAND.SETTING for one command.")
-]
+    str,
+    typer.Argument(
+        metavar="KEY", help="A setting, or COMMAND.SETTING for one command.",
+        autocompletion=completing.setting_names,
+    ),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.paths import chat_log_file
@@ -29,8 +30,12 @@ app = typer.Typer(
 )
 
 _Id = Annotated[
-    str, typer.Argument(metavar="ID", help="A conversation, by the beginning of its id.")
-]
+    str,
+    typer.Argument(
+        metavar="ID", help="A conversation, by the beginning of its id.",
+        autocompletion=completing.conversation_ids,
+    ),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

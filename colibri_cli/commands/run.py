@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import UsageError
 from colibri_cli.one_shot.asking import Question, ask
 from colibri_cli.one_shot.output import Form, Printer
@@ -46,6 +47,7 @@ class RunOptions(ConversationOptions, SamplingOptions, EngineOptions, JsonOption
             metavar="NAME",
             help="Fill a prompt template (`coli templates`) with the prompt.",
             show_default=False,
+            autocompletion=completing.template_names,
         ),
     ] = None
     param: Annotated[
@@ -134,6 +136,7 @@ class RunOptions(ConversationOptions, SamplingOptions, EngineOptions, JsonOption
             metavar="ID",
             help="Go on with this conversation of the log.",
             show_default=False,
+            autocompletion=completing.conversation_ids,
         ),
     ] = None
     keeps: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import ModelNotFound, ModelNotGiven, StoreError, UsageError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
@@ -24,7 +25,7 @@ class ShowOptions(EngineOptions, JsonOptions, OutputOptions):
         str | None,
         typer.Argument(
             metavar="[MODEL]", help="A model, as for --model, which says the same.",
-            show_default=False,
+            show_default=False, autocompletion=completing.model_names,
         ),
     ] = None  # fmt: skip
     template: Annotated[

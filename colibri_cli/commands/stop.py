@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import ServerRefused
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
@@ -20,7 +21,15 @@ class StopOptions(JsonOptions, OutputOptions):
     """Options of `coli stop`."""
 
     port: Annotated[
-        int, typer.Option("--port", metavar="N", help="Port of the server.", min=1, max=65535)
+        int,
+        typer.Option(
+            "--port",
+            metavar="N",
+            help="Port of the server.",
+            min=1,
+            max=65535,
+            autocompletion=completing.server_ports,
+        ),
     ] = 8000
     all: Annotated[bool, typer.Option("--all", help="End all servers of yours.", metavar="")] = (
         False

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
 from colibri_cli.wrapping import say
@@ -21,7 +22,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The template.")]
+_Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The template.", autocompletion=completing.template_names),
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from colibri_cli.chat_log.records import LoggedConversation, LoggedTurn, new_id
+from colibri_cli.chat_log.store import ChatLog
 from tests.fakes.command_line import CommandLine
 
 pytestmark = pytest.mark.e2e
@@ -50,6 +52,22 @@ def test_commands_options_and_models_are_completed(coli: CommandLine) -> None:
     manifest = {"family": "f", "target": "w.gguf", "source": "t", "num_bytes": 1}
     (directory / "model.json").write_text(json.dumps({**manifest, "num_experts": None}))
     assert completed(coli, "coli run --model m") == ["mine"]
+
+
+def test_names_of_the_user_are_completed(coli: CommandLine) -> None:
+    coli.run("templates", "set", "short", "In one line: $input")
+    with ChatLog(coli.home / "data" / "colibri" / "logs.db") as log:
+        talk = LoggedConversation(id=new_id(), title="t", model="tiny")
+        log.add_turn(talk, LoggedTurn(prompt="a", response="b"))
+    assert completed(coli, "coli run -t s") == ["short"]
+    assert completed(coli, "coli templates show s") == ["short"]
+    assert completed(coli, f"coli logs show {talk.id[:4].lower()}") == [talk.short_id.lower()]
+    assert completed(coli, f"coli chat --resume {talk.id[:4]}") == [talk.short_id]
+    assert "kv_slots" in completed(coli, "coli config get kv")
+    assert completed(coli, "coli config get serve.kv_sl") == ["serve.kv_slots"]
+    assert completed(coli, "coli stop --port ") == []
+    (coli.home / "data" / "colibri" / "logs.db").write_bytes(b"no database" * 99)
+    assert completed(coli, "coli logs show 0") == []
 
 
 def test_completing_loads_no_plugins(coli: CommandLine) -> None:

@@ -125,6 +125,7 @@ def test_a_reader_that_leaves_early_is_no_error(coli: CommandLine, model: str, n
         ("top", "--url", "foo"),
         ("top", "--url", "http://[::1"),
         ("config", "get", "nope"),
+        ("serve", "--port"),
     ],
 )
 def test_wrong_use_names_the_value_and_the_remedy(
@@ -136,6 +137,7 @@ def test_wrong_use_names_the_value_and_the_remedy(
     assert what.startswith("coli: ")
     assert remedy.startswith("  ")
     assert "unexpected" not in what
+    assert "`coli --help`" not in remedy
 
 
 @pytest.mark.parametrize("name", ["diag", "doctor", "info", "plan", "tune", "bench"])

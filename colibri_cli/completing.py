@@ -1,0 +1,62 @@
+"""What a shell may complete an argument with; looks at small files alone, and never fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Return models of the store."""
+    from colibri_cli.model_store.store import list_models
+
+    return _beginning(incomplete, (model.name for model in list_models()))
+
+
+def template_names(incomplete: str) -> list[str]:
+    """Return templates of the user."""
+    from colibri_cli.prompt_templates import template_names as names
+
+    return _beginning(incomplete, names())
+
+
+def setting_names(incomplete: str) -> list[str]:
+    """Return settings, with the command before them where one was typed."""
+    from colibri_protocol.settings import SETTINGS, Scope
+
+    table, dot, beginning = incomplete.rpartition(".")
+    names = (name for name, row in SETTINGS.items() if row.scope is not Scope.ENGINE)
+    return [f"{table}{dot}{name}" for name in _beginning(beginning, names)]
+
+
+def conversation_ids(incomplete: str) -> list[str]:
+    """Return the latest conversations of the log."""
+    from colibri_cli.chat_log.store import ChatLog
+    from colibri_cli.paths import chat_log_file
+    from colibri_protocol.errors import ColibriError
+
+    path = chat_log_file()
+    if not path.is_file():
+        return []
+    try:
+        with ChatLog(path) as log:
+            found = [conversation.short_id for conversation in log.conversations(20)]
+    except ColibriError:
+        return []
+    if incomplete != incomplete.upper():
+        found = [one.lower() for one in found]
+    return _beginning(incomplete, found)
+
+
+def server_ports(incomplete: str) -> list[str]:
+    """Return the ports of servers that run."""
+    from colibri_cli.servers import running_servers
+
+    ports = (str(server.port) for server in running_servers() if server.port is not None)
+    return _beginning(incomplete, ports)
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
