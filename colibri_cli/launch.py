@@ -3,6 +3,7 @@
 `coli serve` and `coli web` are this, the latter with a browser.
 """
 
+import gc
 import logging
 import sys
 import time
@@ -156,6 +157,9 @@ async def _serving(
 
     def on_ready(run: ServerRun, card: "ModelCard") -> None:
         say(ready_text(run, card))
+        # What was loaded stays: 40 ms of the loop for each time the collector looks through it.
+        gc.collect()
+        gc.freeze()
         if tell_ready is not None:
             tell_ready(run.url)
 

@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from colibri_cli.backends import base
 from colibri_cli.gateway import turns
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from colibri_cli.supervisor.waiting_line import Pick
 
 Result = TypeVar("Result")
+
+# Where an engine runs ahead, thousands of events may be there at once: some 2 ms of the loop.
+_EVENTS_A_TURN: Final = 64
 
 
 @asynccontextmanager
@@ -227,7 +230,7 @@ class _TurnRun:
                     num_running -= 1
                     continue
                 yield event
-                if waiting and len(workers) == 1 and _shows_progress(event):
+                if waiting and len(workers) == 1 and turns.shows_progress(event):
                     for lane in self._more_lanes(len(waiting)):
                         workers.append(asyncio.create_task(self._work(lane, waiting, found)))
                         num_running += 1
@@ -273,8 +276,12 @@ class _TurnRun:
             lane.answer = answer = await self._unless_ended(self._begin(index, lane))
             if self._turn.num_choices == 1:
                 answer.ended.add_done_callback(lane.note_end)
+            num_taken = 0
             async with answer:
                 async for event in answer:
+                    num_taken += 1
+                    if num_taken % _EVENTS_A_TURN == 0:
+                        await asyncio.sleep(0)
                     if isinstance(event, base.Started):
                         told: TurnEvent | None = self._place(event, lane)
                     else:
@@ -393,8 +400,3 @@ def _next_slot(ticket: Ticket) -> int:
     ticket.resume()
     ticket.is_sent = True
     return _slot_of(ticket)
-
-
-def _shows_progress(event: TurnEvent) -> bool:
-    """Whether the prompt has been read when this event comes."""
-    return not isinstance(event, turns.TurnAccepted | turns.TurnProgress)

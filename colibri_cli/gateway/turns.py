@@ -229,3 +229,8 @@ TurnEvent = (
     | ToolCallAborted
     | TurnCompleted
 )
+
+
+def shows_progress(event: TurnEvent) -> bool:
+    """Whether the prompt has been read when this event comes."""
+    return not isinstance(event, TurnAccepted | TurnProgress)

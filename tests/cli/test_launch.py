@@ -1,13 +1,21 @@
-"""How settings become the limits of a server."""
+"""How settings become the limits of a server, and what happens when it is ready."""
 
 from __future__ import annotations
 
+import gc
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
+from colibri_cli.gateway import extensions, serving, serving_text
 from colibri_cli.gateway.limits import Limits
-from colibri_cli.launch import _limits
+from colibri_cli.launch import ServeOptions, _limits, _serving
 from colibri_protocol.errors import SettingsError
 from colibri_protocol.settings import resolve
+from tests.fakes.supervised import run_async
+
+if TYPE_CHECKING:
+    from colibri_cli.backends.base import ModelCard
 
 
 def limits(**environ: str) -> Limits:
@@ -47,3 +55,18 @@ def test_limits_from_the_environment() -> None:
 def test_what_is_no_limit_stops_the_start(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         limits(**{name: value})
+
+
+def test_what_was_loaded_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("frozen"))
+    monkeypatch.setattr(serving, "ServerRun", lambda _maker, plan: plan)
+    monkeypatch.setattr(serving_text, "ready_text", lambda *_: "")
+
+    async def run(plan: serving.ServePlan, _sinks: object) -> None:
+        assert not done
+        plan.on_ready(cast("serving.ServerRun", None), cast("ModelCard", None))
+
+    monkeypatch.setattr(extensions, "run_with_sinks", run)
+    run_async(lambda: _serving(ServeOptions(), resolve({}, {}, {}), None, None, has_panel=False))
+    assert done == ["frozen"]

@@ -501,3 +501,29 @@ def test_the_form_constrains_the_answer_and_not_the_reasoning(launch: EngineLaun
             assert "json_schema" in text_of(events)
 
     run_async(body)
+
+
+def test_an_answer_that_is_there_at_once_leaves_others_their_turns(launch: EngineLaunch) -> None:
+    async def body() -> None:
+        async with serving(launch, context_length=10_000) as services:
+            turn = chat("[[tokens 2000]]", options=RequestOptions(max_tokens=2000))
+            num_events, most = 0, 0
+
+            async def follow_all() -> None:
+                nonlocal num_events
+                async with run_turn(services, turn, Client().request) as events:
+                    async for _ in events:
+                        if not num_events:
+                            await asyncio.sleep(0.5)  # the engine runs ahead of whoever reads
+                        num_events += 1
+
+            following = asyncio.create_task(follow_all())
+            while not following.done():
+                before = num_events
+                await asyncio.sleep(0)
+                most = max(most, num_events - before)
+            await following
+            assert num_events > 2000
+            assert most <= 200, "so many events in one turn of the loop"
+
+    run_async(body)

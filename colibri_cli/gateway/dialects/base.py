@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 MAX_JSON_DEPTH: Final = 128  # the deepest JSON schemas of tools have about twenty levels, 3 each
 
 RenderT = TypeVar("RenderT")
+# What a call, and a token with its log-probability, take in an answer besides their texts.
+_CALL_BYTES: Final = 160
+_TOKEN_BYTES: Final = 64
 _ENCODER: Final = json.JSONEncoder(  # one for all: making it costs more than most texts
     ensure_ascii=False, separators=(",", ":"), allow_nan=False
 )
@@ -149,6 +152,13 @@ class WholeChoice:
     calls: list[WholeCall] = field(default_factory=list)
     completed: TurnCompleted | None = None
 
+    @property
+    def num_bytes(self) -> int:
+        """About how much there is to write down."""
+        calls = sum(_CALL_BYTES + len(call.arguments) for call in self.calls)
+        tokens = sum(_TOKEN_BYTES * (1 + len(token.top)) for token in self.logprobs)
+        return len(self.reasoning) + len(self.text) + calls + tokens
+
 
 @dataclass(slots=True)
 class WholeAnswer:
@@ -161,6 +171,11 @@ class WholeAnswer:
     def usage(self) -> Usage:
         """Tokens of the whole turn: the prompt counts once, completions add up."""
         return total_usage([c.completed.usage for c in self.choices if c.completed is not None])
+
+    @property
+    def num_bytes(self) -> int:
+        """About how much there is to write down."""
+        return sum(choice.num_bytes for choice in self.choices)
 
 
 def total_usage(usages: list[Usage]) -> Usage:
@@ -183,6 +198,7 @@ class AnswerBuilder:
         self._text: list[list[str]] = [[] for _ in range(num_choices)]
         self._reasoning: list[list[str]] = [[] for _ in range(num_choices)]
         self._calls: list[dict[int, WholeCall]] = [{} for _ in range(num_choices)]
+        self._arguments: list[dict[int, list[str]]] = [{} for _ in range(num_choices)]
 
     def feed(self, event: TurnEvent) -> None:
         """Take the next event."""
@@ -193,8 +209,9 @@ class AnswerBuilder:
             self._reasoning[event.choice].append(event.text)
         elif isinstance(event, ToolCallStarted):
             self._calls[event.choice][event.index] = WholeCall(event.id, event.name)
+            self._arguments[event.choice][event.index] = []
         elif isinstance(event, ToolArguments):
-            self._calls[event.choice][event.index].arguments += event.text
+            self._arguments[event.choice][event.index].append(event.text)
         elif isinstance(event, ToolCallAborted):
             self._calls[event.choice].pop(event.index, None)
         elif isinstance(event, TurnCompleted):
@@ -208,9 +225,9 @@ class AnswerBuilder:
             assert choice.completed is not None, f"choice {index} did not end"
             choice.text = "".join(self._text[index])
             choice.reasoning = "".join(self._reasoning[index])
-            choice.calls = [call for _, call in sorted(self._calls[index].items())]
-            for call in choice.calls:
-                call.arguments = call.arguments or "{}"
+            for number, call in sorted(self._calls[index].items()):
+                call.arguments = "".join(self._arguments[index][number]) or "{}"
+                choice.calls.append(call)
         return WholeAnswer(self._choices, self._accepted)
 
 

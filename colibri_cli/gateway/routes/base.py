@@ -23,7 +23,7 @@ from colibri_cli.gateway.http_types import HttpError, StreamingResponse, json_re
 from colibri_cli.gateway.problems import http_error_of
 from colibri_cli.gateway.sse import with_keepalive
 from colibri_cli.gateway.turn_options import demands_of
-from colibri_cli.gateway.turns import TurnAccepted
+from colibri_cli.gateway.turns import TurnAccepted, TurnCompleted
 from colibri_cli.long_work import run_work
 from colibri_protocol.errors import ColibriError
 from colibri_protocol.messages import Word
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from colibri_cli.gateway.dialects.base import StreamRenderer
-    from colibri_cli.gateway.http_types import AnyResponse, Request
+    from colibri_cli.gateway.http_types import AnyResponse, Request, Response
     from colibri_cli.gateway.services import Services
     from colibri_cli.gateway.turns import TurnEvent, TurnRequest
 
@@ -98,8 +98,12 @@ async def answer(
         async with run_turn(services, parsed.turn, request) as events:
             whole = await collect(events, parsed.turn.num_choices)
         wait = whole.accepted.queue_wait_ms if whole.accepted is not None else 0
-        body = dialect.render_whole(parsed, whole)
-        return json_response(200, body, {_QUEUE_WAIT: str(wait)})
+
+        def written() -> Response:
+            body = dialect.render_whole(parsed, whole)
+            return json_response(200, body, {_QUEUE_WAIT: str(wait)})
+
+        return await run_work(whole.num_bytes, written)
     streamed = StreamedTurn(dialect.open_stream(parsed))
     frames = streamed.frames(services, request, parsed.turn)
     stream = with_keepalive(frames, services.settings.keepalive_s, streamed.keepalive)
@@ -129,6 +133,8 @@ class StreamedTurn:
         self._renderer = renderer
         self._is_begun = False
         self._is_over = False
+        self._is_writing = False  # in a thread: the renderer is not to be asked
+        self._num_bytes = 0
 
     async def frames(
         self, services: Services, request: Request, turn: TurnRequest
@@ -142,8 +148,13 @@ class StreamedTurn:
         try:
             async with run_turn(services, turn, request) as events:
                 async for event in events:
-                    if frames := self._frames_of(event):
-                        yield b"".join(frames)
+                    if isinstance(event, TurnCompleted):
+                        frames = await self._end_of_choice(event)
+                    else:
+                        frames = b"".join(self._frames_of(event))
+                    self._num_bytes += len(frames)
+                    if frames:
+                        yield frames
             last = self._renderer.end()
         except (HttpError, ColibriError) as error:
             if not self._is_begun:
@@ -155,7 +166,16 @@ class StreamedTurn:
 
     def keepalive(self) -> list[bytes]:
         """Return a sign of life, between the first and the last frame."""
-        return self._renderer.keepalive() if self._is_begun and not self._is_over else []
+        is_free = self._is_begun and not self._is_over and not self._is_writing
+        return self._renderer.keepalive() if is_free else []
+
+    async def _end_of_choice(self, event: TurnEvent) -> bytes:
+        """Return the frames of a choice's end; some dialects repeat in them all they sent."""
+        self._is_writing = True
+        try:
+            return b"".join(await run_work(self._num_bytes, partial(self._frames_of, event)))
+        finally:
+            self._is_writing = False
 
     def _frames_of(self, event: TurnEvent) -> list[bytes]:
         if self._is_begun:

@@ -1,8 +1,9 @@
-"""Requests of megabytes: refused by name where too large, and nobody else waits for them."""
+"""Requests and answers of megabytes: refused where too large, and nobody else waits for them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-MESSAGE = {"role": "user", "content": "a"}
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+MESSAGE = user("a")
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -86,6 +92,54 @@ def test_a_large_conversation_keeps_nobody_waiting(
             assert (await asking).status_code == 200
             # on the loop it would have no turn at all; a short piece may pass between two turns
             assert any(watch.turns), watch.turns
+
+    run_async(ask, 60)
+
+
+CALLER = {
+    "chat_template": "{% if tools %}<tools>{{ tools | tojson }}</tools> in <tool_call></tool_call>"
+    ' like {"name": "x", "arguments": {}}{% endif %}'
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n"
+}
+FUNCTION = {"name": "ls", "parameters": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "is_stream"),
+    [
+        ("/v1/chat/completions", {"tools": [{"type": "function", "function": FUNCTION}]}, False),
+        ("/v1/messages", {"tools": [{"name": "ls", "input_schema": {"type": "object"}}]}, False),
+        ("/v1/responses", {"tools": [{"type": "function", **FUNCTION}]}, False),
+        ("/v1/responses", {"tools": [{"type": "function", **FUNCTION}]}, True),
+    ],
+    ids=["chat", "messages", "responses", "responses, streamed"],
+)
+def test_an_answer_of_thousands_of_calls_is_written_beside_the_loop(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    body: dict[str, Any],
+    is_stream: bool,
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr(base, "run_work", watch.run_work)
+    call = '<tool_call>{"name":"ls","arguments":{"path":"docs"}}</tool_call>\n'
+    says = f"[[json {json.dumps(call * 1000)}]]"
+    asked = {"input": says} if path == "/v1/responses" else {"messages": [user(says)]}
+
+    async def ask() -> None:
+        launch = launch_of(tmp_path, context_length=1_000_000, model=CALLER)
+        async with running(launch, max_tokens=100_000) as gateway:
+            fields = {**body, **asked, "max_tokens": 100_000, "stream": is_stream}
+            if "input" in asked:
+                del fields["max_tokens"]
+            asking = asyncio.create_task(gateway.client.post(path, json=fields))
+            await watch.count(asking)
+            response = await asking
+            assert response.status_code == 200, response.text[:500]
+            assert len(watch.turns) == 1, "of all, the end alone is long work"
+            assert response.text.count("docs") >= 1000
 
     run_async(ask, 60)
 
