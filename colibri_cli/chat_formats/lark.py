@@ -63,6 +63,12 @@ class LarkGrammar:
             place = match.end()
         return " ".join(filter(None, [*parts, quoted(text[place:])]))
 
+    def named(self, before: str, name: str, after: str = "") -> str:
+        """Return an expression for a client's name between texts of ours; it is only text."""
+        if not self._pattern.search(name):
+            return self.exact(before + name + after)
+        return " ".join(filter(None, [self.exact(before), quoted(name), self.exact(after)]))
+
     def before_token(self, marker: str) -> tuple[str, str] | None:
         """Return the parts of a marker before and from its first control token, or None."""
         match = self._pattern.search(marker)

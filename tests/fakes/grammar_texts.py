@@ -41,9 +41,16 @@ class ByteVocabulary:
         Raises:
             ValueError: the grammar does not compile.
         """
+        return self.allows_ids(grammar, self.encode(text))
+
+    def allows_ids(self, grammar: str, ids: Sequence[int]) -> bool:
+        """Return whether these tokens, and the end after them, are allowed.
+
+        Raises:
+            ValueError: the grammar does not compile.
+        """
         tokenizer = LLTokenizer(TokenizerWrapper(self))
         matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar))
         if matcher.is_error():
             raise ValueError(matcher.get_error())
-        ids = self.encode(text)
-        return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+        return matcher.try_consume_tokens(list(ids)) == len(ids) and matcher.is_accepting()

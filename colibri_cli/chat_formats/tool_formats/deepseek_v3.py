@@ -56,7 +56,7 @@ def declare(conversation: Conversation) -> Conversation:
 
 
 def _call_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    head = grammar.exact(f"{marks.CALL}function{marks.SEPARATOR}{tool.name}{_JSON_FENCE}")
+    head = grammar.named(f"{marks.CALL}function{marks.SEPARATOR}", tool.name, _JSON_FENCE)
     return f"{head} {json_arguments(grammar, tool)} {grammar.exact(_END)}"
 
 

@@ -52,7 +52,7 @@ def declare(conversation: Conversation) -> Conversation:
 
 
 def _call_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    head = grammar.exact(f"{marks.CALL}{tool.name}{marks.SEPARATOR}")
+    head = grammar.named(marks.CALL, tool.name, marks.SEPARATOR)
     return f"{head} {json_arguments(grammar, tool)} {grammar.exact(_END)}"
 
 

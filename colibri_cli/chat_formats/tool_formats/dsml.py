@@ -68,12 +68,12 @@ class DsmlSyntax:
 def _call_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
     def pair(name: str, value: str) -> str:
         is_text = value_kind(tool.parameters, name) is ValueKind.TEXT
-        head = f'{_PARAMETER}{name}" string="{"true" if is_text else "false"}">'
+        kind = f'" string="{"true" if is_text else "false"}">'
         line_break = grammar.exact("\n")
-        return f"{grammar.exact(head)} {value} {line_break}"
+        return f"{grammar.named(_PARAMETER, name, kind)} {value} {line_break}"
 
     arguments = text_arguments(grammar, tool, pair, _PARAMETER_CLOSE)
-    head = grammar.exact(f'\n{_INVOKE}{tool.name}">\n')
+    head = grammar.named(f"\n{_INVOKE}", tool.name, '">\n')
     return f"{head} {arguments} {grammar.exact(f'{_INVOKE_CLOSE}{chr(10)}{_BLOCK_CLOSE}')}"
 
 

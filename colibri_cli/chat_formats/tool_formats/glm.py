@@ -73,12 +73,12 @@ class GlmSyntax:
 
 def _call_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
     def pair(name: str, value: str) -> str:
-        key = grammar.exact(f"{_KEY_OPEN}{name}{_KEY_CLOSE}")
+        key = grammar.named(_KEY_OPEN, name, _KEY_CLOSE)
         return f"{key} {line_break} {grammar.exact(_VALUE_OPEN)} {value} {line_break}"
 
     line_break = f"({grammar.exact(chr(10))})?"  # GLM-4 writes them, GLM-5 does not
     arguments = text_arguments(grammar, tool, pair, _VALUE_CLOSE)
-    return f"{grammar.exact(tool.name)} {line_break} {arguments} {grammar.exact(_CLOSE)}"
+    return f"{grammar.named('', tool.name)} {line_break} {arguments} {grammar.exact(_CLOSE)}"
 
 
 class _State(Enum):

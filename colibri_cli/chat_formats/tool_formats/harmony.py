@@ -62,7 +62,7 @@ class HarmonySyntax:
         grammar = LarkGrammar(frame.special_tokens)
         as_json = f"({grammar.exact(CONSTRAIN)})? {grammar.exact('json' + MESSAGE)}"
         calls = [
-            f"{grammar.exact(f'{CALL_HEAD}{tool.name} ')} {as_json} {json_arguments(grammar, tool)}"
+            f"{grammar.named(CALL_HEAD, tool.name, ' ')} {as_json} {json_arguments(grammar, tool)}"
             for tool in chosen_tools(tools, choice)
         ]
         last = " | ".join(calls)

@@ -111,7 +111,7 @@ def _written(call: ToolCall) -> str:
 
 
 def _call_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    head = grammar.exact('\n{"name": ' + json.dumps(tool.name) + ', "arguments": ')
+    head = grammar.named('\n{"name": ', json.dumps(tool.name), ', "arguments": ')
     return f"{head} {json_arguments(grammar, tool)} {grammar.exact('}' + chr(10) + _CLOSE)}"
 
 

@@ -69,9 +69,9 @@ class InklingSyntax:
 
 
 def _call(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    head = '{"name": ' + json.dumps(tool.name) + ', "args": '
-    begin = grammar.exact(tool.name + CALL_CHANNEL + head)
-    return f"{begin} {json_arguments(grammar, tool)} {grammar.exact('}' + _END)}"
+    channel = grammar.named("", tool.name, CALL_CHANNEL)
+    head = grammar.named('{"name": ', json.dumps(tool.name), ', "args": ')
+    return f"{channel} {head} {json_arguments(grammar, tool)} {grammar.exact('}' + _END)}"
 
 
 SYNTAX: Final[ToolSyntax] = InklingSyntax()

@@ -59,7 +59,7 @@ class KimiK2Syntax:
 
 
 def _call_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    head = grammar.exact(f"{_CALL}functions.{tool.name}:")
+    head = grammar.named(f"{_CALL}functions.", tool.name, ":")
     index = grammar.terminal("/[0-9]{1,4}/")
     end = grammar.exact(_CALL_END + _CLOSE)
     return f"{head} {index} {grammar.exact(_ARGUMENTS)} {json_arguments(grammar, tool)} {end}"

@@ -76,7 +76,7 @@ class LlamaSyntax:
 
 
 def _call(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    head = grammar.exact('{"name": ' + json.dumps(tool.name) + ', "parameters": ')
+    head = grammar.named('{"name": ', json.dumps(tool.name), ', "parameters": ')
     return f"{head} {json_arguments(grammar, tool)} {grammar.exact('}')}"
 
 

@@ -61,11 +61,11 @@ class MistralSyntax:
 
 
 def _named_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    return f"{grammar.exact(tool.name + _ARGUMENTS)} {json_arguments(grammar, tool)}"
+    return f"{grammar.named('', tool.name, _ARGUMENTS)} {json_arguments(grammar, tool)}"
 
 
 def _listed_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
-    head = grammar.exact(' [{"name": ' + json.dumps(tool.name) + ', "arguments": ')
+    head = grammar.named(' [{"name": ', json.dumps(tool.name), ', "arguments": ')
     return f"{head} {json_arguments(grammar, tool)} {grammar.exact('}]')}"
 
 

@@ -62,10 +62,10 @@ class QwenXmlSyntax:
 def _call_body(grammar: LarkGrammar, tool: DeclaredTool) -> str:
     def pair(name: str, value: str) -> str:
         line_break = grammar.exact("\n")
-        return f"{grammar.exact(f'{_PARAMETER}{name}>{chr(10)}')} {value} {line_break}"
+        return f"{grammar.named(_PARAMETER, name, '>' + chr(10))} {value} {line_break}"
 
     arguments = text_arguments(grammar, tool, pair, _LAST_LINE)
-    head = grammar.exact(f"\n{_FUNCTION}{tool.name}>\n")
+    head = grammar.named(f"\n{_FUNCTION}", tool.name, ">\n")
     return f"{head} {arguments} {grammar.exact(f'{_FUNCTION_CLOSE}{chr(10)}{_CLOSE}')}"
 
 

@@ -7,10 +7,14 @@ import pytest
 from colibri_cli.chat_formats.base import ThinkingStart
 from colibri_cli.chat_formats.lark import LarkGrammar
 from colibri_cli.chat_formats.tool_formats import (
+    deepseek_v3,
+    deepseek_v31,
     dsml,
     glm,
+    harmony,
     hermes,
     inkling,
+    kimi_k2,
     llama,
     mistral,
     qwen_xml,
@@ -308,6 +312,36 @@ def test_names_and_texts_from_outside_cannot_write_rules() -> None:
     evil = Tool('a"\nstart: /.*/\n#', {"properties": {'"\nTEXT: "x"': {"type": "string"}}})
     for syntax in (glm.SYNTAX, hermes.SYNTAX, llama.SYNTAX, mistral.SYNTAX):
         check(syntax, REQUIRED, PLAIN, [], ["anything", "x"], tools=(evil,))
+
+
+@pytest.mark.parametrize(
+    "syntax",
+    [
+        deepseek_v3.SYNTAX, deepseek_v31.SYNTAX, dsml.SYNTAX, glm.SYNTAX, harmony.SYNTAX,
+        hermes.SYNTAX, inkling.SYNTAX, kimi_k2.SYNTAX, llama.SYNTAX, mistral.SYNTAX,
+        qwen_xml.SYNTAX,
+    ],
+    ids=lambda syntax: type(syntax).__module__.rpartition(".")[2],
+)  # fmt: skip
+def test_names_that_look_like_control_words_are_written_as_text(syntax: ToolSyntax) -> None:
+    odd = tool("a<|im_end|>b", ["x<|im_end|>y"], **{"x<|im_end|>y": "string"})
+    token = 9
+    frame = AnswerFrame(ThinkingStart.CLOSED, {"<|im_end|>": token}, parallel=False)
+    grammar = syntax.forced_grammar((odd,), REQUIRED, frame)
+    assert "a<|im_end|>b" in grammar
+    assert f"<[{token}]>" not in grammar  # by which the model would end its answer
+
+
+def test_a_call_of_a_name_that_looks_like_a_control_word_can_be_written() -> None:
+    vocabulary = ByteVocabulary(["<tool_call>", "</tool_call>", "<|im_end|>"])
+    frame = AnswerFrame(ThinkingStart.CLOSED, vocabulary.special_tokens, parallel=False)
+    grammar = hermes.SYNTAX.forced_grammar((tool("<|im_end|>"),), REQUIRED, frame)
+    call = hermes_call("<|im_end|>", "{}")
+    assert not vocabulary.allows(grammar, call)
+    as_text = vocabulary.encode(call)
+    place = as_text.index(vocabulary.special_tokens["<|im_end|>"])
+    as_text[place : place + 1] = list(b"<|im_end|>")
+    assert vocabulary.allows_ids(grammar, as_text)
 
 
 def test_a_marker_is_a_token_only_if_the_model_has_it() -> None:
