@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from colibri_cli.gateway.dialects.responses_store import ResponseStore
 from colibri_cli.gateway.statistics import TurnStatistics
 from colibri_cli.supervisor.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
     from colibri_cli.backends.base import Backend
     from colibri_cli.gateway.slots import SlotChooser
     from colibri_cli.supervisor.admission import GenerationScheduler
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,35 @@ class Services:
     statistics: TurnStatistics = field(default_factory=TurnStatistics)
     responses: ResponseStore = field(default_factory=ResponseStore)
     running: set[Callable[[Exception], None]] = field(default_factory=set)  # each ends a turn
+    waiting: set[asyncio.Future[Exception]] = field(default_factory=set)  # for the engine
 
     def end_turns(self, error: Exception) -> None:
         """Let every running turn fail with an error, which its client is told."""
         for end in tuple(self.running):
             end(error)
+
+    async def unless_ended(self, engine: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for what only a ready engine can tell, but no longer than the server has time.
+
+        Raises:
+            Exception: what `end_waiting` was given.
+        """
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[Exception] = loop.create_future()
+        asking = loop.create_task(engine)
+        self.waiting.add(told)
+        try:
+            either: set[asyncio.Future[Any]] = {told, asking}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            raise told.result()
+        finally:
+            self.waiting.discard(told)
+            asking.cancel()
+
+    def end_waiting(self, error: Exception) -> None:
+        """Let every request that waits for the engine fail with an error."""
+        for told in self.waiting:
+            if not told.done():
+                told.set_result(error)

@@ -176,6 +176,9 @@ class ServerRun:
     async def _drain(self) -> None:
         """Let running answers finish; whoever waits is sent away."""
         self.services.scheduler.close()
+        self.services.end_waiting(
+            SchedulerClosed("the server is shutting down", retry_after_s=1, hint="try again")
+        )
         num_running = self.services.scheduler.active
         if num_running:
             logger.warning(

@@ -296,6 +296,28 @@ def test_answers_that_do_not_finish_in_time_are_told_why_they_end(
                 assert response.headers["retry-after"] == "1"
 
 
+def test_who_waits_for_a_new_engine_is_told_that_the_server_ends(served: CommandLine) -> None:
+    command = configured(served, delay_s=3)
+    with serving(command, "--drain-timeout", "3") as server, server.client() as client:
+        server.wait_for("three settings")
+        assert chat(client, "[[die]]").status_code == 503
+        found: list[httpx.Response] = []
+
+        def ask() -> None:
+            with server.client() as other:
+                found.append(chat(other, "hello"))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        time.sleep(0.5)  # it waits for the engine, where nothing counts it
+        began = time.monotonic()
+        assert server.end() == 128 + signal.SIGTERM
+        asking.join(LIMIT_S)
+        assert [response.status_code for response in found] == [503]
+        assert found[0].json()["error"]["code"] == "scheduler_closed"
+        assert time.monotonic() - began < 3  # nobody had to be waited for
+
+
 def test_interrupting_it_is_an_end_too(served: CommandLine) -> None:
     with serving(served) as server:
         server.wait_for("ready")

@@ -71,7 +71,8 @@ async def served_model(services: Services) -> Served:
     health = await services.backend.health()
     if health.state == "starting":
         raise EngineNotReady("the model is being loaded", ready_in_s=health.ready_in_s)
-    card = (await services.backend.models())[0]
+    models = services.backend.models()
+    card = (await (models if health.state == "ready" else services.unless_ended(models)))[0]
     is_extended = card.capabilities >= _EXTENDED
     return Served(
         settings=services.settings,
