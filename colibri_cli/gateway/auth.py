@@ -76,6 +76,8 @@ def load_keys(text: str | None, file: Path | None = None) -> ApiKeys:
         for name, key in from_file.items():
             if keys.setdefault(name, key) != key:
                 raise _error(f"a second key has the name {name!r}", str(file))
+            if list(keys.values()).count(key) > 1:
+                raise _error(f"the key of the name {name!r} has another name too", str(file))
     return ApiKeys(keys)
 
 
@@ -85,6 +87,9 @@ def _parse(text: str, source: str) -> dict[str, str]:
     keys: dict[str, str] = {}
     for entry in filter(None, entries):
         name, colon, key = entry.partition(":")
+        if colon and not key.strip() and _NAME.fullmatch(name.strip()):
+            # a variable that was not set must not leave a key that everybody can guess
+            raise _error(f"the key of the name {name.strip()!r} is empty", source)
         if not (colon and key.strip() and _NAME.fullmatch(name.strip())):
             name, key = f"key{len(keys) + 1}" if keys else "default", entry
         name, key = name.strip(), key.strip()
@@ -92,6 +97,8 @@ def _parse(text: str, source: str) -> dict[str, str]:
             raise _error("a key may hold visible ASCII characters only", source)
         if name in keys:
             raise _error(f"two keys have the name {name!r}", source)
+        if key in keys.values():
+            raise _error(f"the key of the name {name!r} has another name too", source)
         keys[name] = key
     return keys
 

@@ -151,6 +151,23 @@ def test_a_key_that_cannot_be_one_is_an_error_that_keeps_it_secret(text: str) ->
     assert secret not in caught.value.message
 
 
+@pytest.mark.parametrize("text", ["webui:", "ci:k1,webui: ", "webui :"])
+def test_a_name_without_its_key_is_an_error_and_no_key(text: str) -> None:
+    with pytest.raises(SettingsError, match="'webui' is empty"):
+        load_keys(text)
+
+
+def test_one_key_of_two_names_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="'b' has another name too") as caught:
+        load_keys("a:placeholder,b:placeholder")
+    assert "placeholder" not in caught.value.message
+    file = tmp_path / "keys"
+    file.write_text("b:placeholder\n")
+    with pytest.raises(SettingsError, match="'b' has another name too"):
+        load_keys("a:placeholder", file)
+    assert load_keys("b:placeholder", file).names == ("b",)
+
+
 @pytest.mark.parametrize("content", [None, "", "# nothing\n", "x" * 100_000])
 def test_a_file_without_keys_is_an_error(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "keys"
