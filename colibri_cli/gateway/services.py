@@ -81,6 +81,7 @@ class Services:
     responses: ResponseStore = field(default_factory=ResponseStore)
     running: set[Callable[[Exception], None]] = field(default_factory=set)  # each ends a turn
     waiting: set[asyncio.Future[Exception]] = field(default_factory=set)  # for the engine
+    end_error: Exception | None = None  # why nobody is to wait for it any more
 
     def end_turns(self, error: Exception) -> None:
         """Let every running turn fail with an error, which its client is told."""
@@ -95,6 +96,8 @@ class Services:
         """
         loop = asyncio.get_running_loop()
         told: asyncio.Future[Exception] = loop.create_future()
+        if self.end_error is not None:
+            told.set_result(self.end_error)
         asking = loop.create_task(engine)
         self.waiting.add(told)
         try:
@@ -109,6 +112,7 @@ class Services:
 
     def end_waiting(self, error: Exception) -> None:
         """Let every request that waits for the engine fail with an error."""
+        self.end_error = error
         for told in self.waiting:
             if not told.done():
                 told.set_result(error)
