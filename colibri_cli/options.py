@@ -74,7 +74,7 @@ def path_of(flag: str, given: str) -> Path:
     except RuntimeError as error:
         raise UsageError(
             f"{flag} {given} is in the home directory of nobody",
-            hint="write the path out, or ./~ for a name that begins so",
+            hint="write the path out, from / on",
         ) from error
 
 

@@ -9,7 +9,7 @@ from colibri_cli.chat.command import Candidate, Chat, ChatCommand
 from colibri_cli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, ModelNotGiven, UsageError
 from colibri_cli.hookspecs import hookimpl
 from colibri_cli.model_store.store import exclusive, locate_model
-from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
+from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, path_of, takes
 from colibri_cli.paths import atlas_file
 from colibri_cli.plugin_engine import LocalEngine, local_engine
 from colibri_cli.plugin_types import (
@@ -89,6 +89,7 @@ __all__ = [
     "hookimpl",
     "local_engine",
     "locate_model",
+    "path_of",
     "prepare",
     "progress",
     "run_async",

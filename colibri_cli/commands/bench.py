@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from colibri_cli.errors import ModelNotGiven, StoreError, UsageError
-from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, takes
+from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, path_of, takes
 from colibri_cli.quality.command import QualityOptions
 from colibri_cli.quality.command import run as run_quality
 from colibri_cli.settings import prepare
@@ -190,7 +190,7 @@ def disk(options: DiskOptions, context: typer.Context) -> None:
         raise UsageError(f"--seconds: {options.seconds:g} is not in 0.05..60")
     reads = (parse_read_size("--read", part) for part in options.read.split(","))
     plan = DiskPlan(
-        directory=Path(options.directory).expanduser(),
+        directory=path_of("DIR", options.directory),
         read_sizes=tuple(dict.fromkeys(reads)),
         depths=_numbers("--depth", options.depth, _MAX_DEPTH),
         seconds=options.seconds,
@@ -321,7 +321,7 @@ def _new_file(name: str | None) -> Path | None:
     """
     if name is None:
         return None
-    path = Path(name).expanduser()
+    path = path_of("--out", name)
     place = path if path.exists() else path.parent
     if path.is_dir() or not path.parent.is_dir() or not os.access(place, os.W_OK):
         raise UsageError(f"--out: {name!r} is no file that can be written", hint="name a file")

@@ -3,14 +3,13 @@
 import json
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from colibri_cli import completing
 from colibri_cli.errors import UsageError
-from colibri_cli.options import JsonOptions, OutputOptions, takes
+from colibri_cli.options import JsonOptions, OutputOptions, path_of, takes
 from colibri_cli.paths import chat_log_file
 from colibri_cli.settings import prepare
 from colibri_cli.wrapping import say
@@ -209,7 +208,7 @@ def rm_command(options: RemoveOptions) -> None:
 def backup_command(options: BackupOptions) -> None:
     """Write a copy of the whole log to a new file."""
     prepare(options, "logs")
-    target = Path(options.file).expanduser()
+    target = path_of("FILE", options.file)
     if target.exists():
         raise UsageError(f"{target} exists already", hint="name a new file")
     with _log() as log:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from colibri_cli.errors import EXIT_FAILED, UsageError
-from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions
+from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, path_of
 from colibri_cli.settings import prepare
 from colibri_cli.wrapping import say
 
@@ -72,7 +72,7 @@ def run(options: QualityOptions) -> None:
     from colibri_cli.runtime import run_async
 
     backend = native_backend(settings, extra={"kv_save": 0, "usage_save": 0})
-    data = cache_dir() / "bench" if options.data is None else Path(options.data).expanduser()
+    data = cache_dir() / "bench" if options.data is None else path_of("--data", options.data)
     found = {
         name: load_task(name, data, options.limit) for name in dict.fromkeys(options.tasks or USUAL)
     }
@@ -87,7 +87,7 @@ def run(options: QualityOptions) -> None:
         if not options.quiet and (done % 5 == 0 or done == total):
             say(f"{task}: {done} of {total}")
 
-    out = None if options.out is None else Path(options.out).expanduser()
+    out = None if options.out is None else path_of("--out", options.out)
     report = run_async(run_tasks(backend, tasks, out, tell, has_start=not options.no_start))
     if options.json:
         sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")

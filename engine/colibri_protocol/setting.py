@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from colibri_protocol.errors import SettingsError
@@ -178,7 +179,8 @@ class Setting:
         if self.kind is Kind.CHOICE:
             return value in self.choices
         if self.kind in {Kind.TEXT, Kind.PATH}:
-            return value != "" and "\0" not in value
+            is_path = self.kind is Kind.PATH
+            return value != "" and "\0" not in value and not (is_path and _is_homeless(value))
         return False
 
     def _fits(self, value: float) -> bool:
@@ -191,6 +193,13 @@ class Setting:
     def _refusal(self, value: object, source: str) -> SettingsError:
         shown = repr(value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        if self.kind is Kind.PATH and isinstance(value, str) and _is_homeless(value):
+            return SettingsError(
+                f"{source}: {shown} is in the home directory of nobody",
+                setting=self.name,
+                source=source,
+                hint="write the path out, from / on",
+            )
         allowed = self.allowed
         if self._is_too_large(value):
             allowed += f" and at most {self.high:.0f}"
@@ -209,3 +218,12 @@ class Setting:
             return float(str(value)) > self.high
         except ValueError:
             return False
+
+
+def _is_homeless(path: str) -> bool:
+    """Return whether a path is in the home directory of a user whom the system does not know."""
+    try:
+        Path(path).expanduser()
+    except RuntimeError:
+        return True
+    return False

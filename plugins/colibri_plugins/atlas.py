@@ -21,6 +21,7 @@ from colibri_cli.plugin_api import (
     hookimpl,
     local_engine,
     locate_model,
+    path_of,
     prepare,
     run_async,
     say,
@@ -127,8 +128,8 @@ def sweep_command(options: SweepOptions) -> None:
     settings = prepare(options, "atlas")
     from colibri_plugins._atlas_runs import PROBES, read_probes
 
-    folder = Path(options.out).expanduser() if options.out else _folder(None, settings)
-    probes = read_probes(Path(options.probes).expanduser() if options.probes else PROBES)
+    folder = path_of("--out", options.out) if options.out else _folder(None, settings)
+    probes = read_probes(path_of("--probes", options.probes) if options.probes else PROBES)
     num_run, num_kept = run_async(_sweep(options, settings, probes, folder))
     if options.json:
         _print_json({"out": str(folder), "run": num_run, "kept": num_kept})
@@ -150,8 +151,8 @@ def analyze_command(options: AnalyzeOptions) -> None:
         raise UsageError(
             "no expert was chosen often enough", hint="sweep more, or lower --min-count"
         )
-    out = Path(options.out).expanduser() if options.out else folder / "atlas.json"
-    web = Path(options.web).expanduser() if options.web else atlas_file(str(runs[0].model["id"]))
+    out = path_of("--out", options.out) if options.out else folder / "atlas.json"
+    web = path_of("--web", options.web) if options.web else atlas_file(str(runs[0].model["id"]))
     head = {"schema_version": _SCHEMA_VERSION, "model": runs[0].model, "num_runs": len(runs)}
     body = {**head, **report(atlas)}
     write_json(out, body)
@@ -207,7 +208,7 @@ async def _sweep(
 def _folder(given: str | None, settings: ResolvedSettings) -> Path:
     """Return the folder of runs that is meant."""
     if given is not None:
-        return Path(given).expanduser()
+        return path_of("DIR", given)
     wanted = settings.text("model")
     if wanted is None:
         raise ModelNotGiven

@@ -27,6 +27,7 @@ from colibri_cli.plugin_api import (
     effective_settings,
     hookimpl,
     locate_model,
+    path_of,
     prepare,
     progress,
     say,
@@ -167,11 +168,11 @@ def _places(options: VerifyOptions) -> tuple[list[Path], Path, ResolvedSettings]
     if os.pathsep in mirror:
         raise UsageError(f"{mirror!r} names several mirrors", hint="name one with --mirror")
     path, _ = locate_model(wanted)
-    roots = [path, *(Path(word).expanduser() for word in options.source_dir or ())]
+    roots = [path, *(path_of("--source-dir", word) for word in options.source_dir or ())]
     for root in roots[1:]:
         if not root.is_dir():
             raise UsageError(f"--source-dir: there is no folder {root}")
-    return roots, Path(mirror).expanduser().absolute(), settings
+    return roots, path_of("--mirror", mirror).absolute(), settings
 
 
 def _plan(options: PlanOptions) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def _plan(options: PlanOptions) -> dict[str, Any]:
         if not 0 <= value < 1e9 or (name == "--budget-gib" and value == 0):
             raise UsageError(f"{name}: {value} is not a size in GiB")
     folder = roots[0] if roots[0].is_dir() else roots[0].parent
-    history = Path(options.usage).expanduser() if options.usage else folder / _USAGE
+    history = path_of("--usage", options.usage) if options.usage else folder / _USAGE
     usage = read_usage(history)
     selections = sum(usage.values())
     files = weight_files(roots)
