@@ -24,6 +24,7 @@ export default function BrainPage() {
     <div className={styles.page}>
       <header className={styles.head}>
         <h1>{t('title')}</h1>
+        <p className={styles.intro}>{t('intro')}</p>
         {map !== null && (
           <p>
             {t('shape', {
