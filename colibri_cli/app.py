@@ -87,6 +87,10 @@ class LazyGroup(TyperGroup):
             if ctx.resilient_parsing:
                 return None, None, args[1:]
             raise _unknown_command(name)
+        inner = getattr(command, "commands", {}).get(args[1] if len(args) > 1 else "")
+        if inner is not None:  # `coli --profile work config show`: they are those of `show`
+            moved = _leading_options(ctx, f"{name} {args[1]}", inner)
+            return name, command, [args[1], *moved, *args[2:]]
         return name, command, [*_leading_options(ctx, name, command), *args[1:]]
 
 

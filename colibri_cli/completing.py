@@ -31,6 +31,18 @@ def setting_names(incomplete: str) -> list[str]:
     return [f"{table}{dot}{name}" for name in _beginning(beginning, names)]
 
 
+def profile_names(incomplete: str) -> list[str]:
+    """Return the profiles of the configuration files."""
+    from colibri_cli.config_layers import read_files
+    from colibri_protocol.errors import ColibriError
+
+    try:
+        names = sorted({name for file in read_files() for name in file.profiles})
+    except ColibriError:
+        return []
+    return _beginning(incomplete, names)
+
+
 def conversation_ids(incomplete: str) -> list[str]:
     """Return the latest conversations of the log."""
     from colibri_cli.chat_log.store import ChatLog

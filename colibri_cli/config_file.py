@@ -1,7 +1,7 @@
 """Changing the user's configuration file: one key at a time, comments kept.
 
-The file holds `[default]`, a table per command over it, `[plugins]` and `[plugins.NAME]`. What is
-written is checked first, so a file we changed can always be read.
+The file holds `[default]`, a table per command over it, `[profile.NAME]`, `[plugins]` and
+`[plugins.NAME]`. What is written is checked first, so a file we changed can always be read.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_cli import paths
+from colibri_cli.config_layers import PROFILES
 from colibri_cli.errors import StoreError
 from colibri_cli.whole_files import write_whole
 from colibri_protocol.errors import SettingsError
@@ -27,8 +28,8 @@ def user_config_file() -> Path:
     return paths.config_dir() / "config.toml"
 
 
-def set_key(path: Path, table: str, key: str, value: object) -> None:
-    """Set one key of a table, which is made if absent.
+def set_key(path: Path, table: str | tuple[str, ...], key: str, value: object) -> None:
+    """Set one key of a table, which is made if absent; of a table in tables, if several are named.
 
     Raises:
         SettingsError: the file is no TOML, or has something else where the table should be.
@@ -36,13 +37,16 @@ def set_key(path: Path, table: str, key: str, value: object) -> None:
     """
 
     def change(document: TOMLDocument) -> None:
-        _table(document, path, table)[key] = value
+        owner: Any = document
+        for name in (table,) if isinstance(table, str) else table:
+            owner = _table(owner, path, name)
+        owner[key] = value
 
     _edit(path, change)
 
 
-def unset_key(path: Path, table: str, key: str) -> bool:
-    """Remove one key of a table; False if it was not there.
+def unset_key(path: Path, table: str | tuple[str, ...], key: str) -> bool:
+    """Remove one key of a table, as `set_key` names it; False if it was not there.
 
     Raises:
         SettingsError: the file is no TOML.
@@ -52,7 +56,9 @@ def unset_key(path: Path, table: str, key: str) -> bool:
 
     def change(document: TOMLDocument) -> None:
         nonlocal found
-        owner: Any = document.get(table)
+        owner: Any = document
+        for name in (table,) if isinstance(table, str) else table:
+            owner = owner.get(name) if hasattr(owner, "keys") else None
         if hasattr(owner, "keys") and key in owner:
             found = True
             del owner[key]
@@ -62,14 +68,15 @@ def unset_key(path: Path, table: str, key: str) -> bool:
     return found
 
 
-def _table(document: TOMLDocument, path: Path, name: str) -> Any:  # noqa: ANN401 - tomlkit's
+def _table(owner: Any, path: Path, name: str) -> Any:  # noqa: ANN401 - tomlkit's
     import tomlkit
 
-    if name not in document:
-        if document.as_string() and not document.as_string().endswith("\n\n"):
-            document.add(tomlkit.nl())
-        document.add(name, tomlkit.table())
-    table = document[name]
+    if name not in owner:
+        text = owner.as_string()
+        if isinstance(owner, tomlkit.TOMLDocument) and text and not text.endswith("\n\n"):
+            owner.add(tomlkit.nl())
+        owner.add(name, tomlkit.table(is_super_table=name == PROFILES))
+    table = owner[name]
     if not hasattr(table, "keys"):
         raise SettingsError(
             f"{path}: {name!r} is not a table", setting=name, source=str(path), hint="edit the file"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli import __version__, paths
-from colibri_cli.settings import config_path, plugin_choice
+from colibri_cli.config_layers import config_paths
+from colibri_cli.settings import plugin_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +48,9 @@ def _first_line(text: str | None) -> str:
 def _key() -> str:
     """Return a digest of all that decides which plugins there are and what they add."""
     choice = plugin_choice()
-    config = config_path()
     parts = [__version__, sys.version, repr(sorted(choice.disabled))]
     parts.append("all" if choice.only is None else repr(sorted(choice.only)))
-    parts += [] if config is None else _stamps([config])
+    parts += _stamps(config_paths())
     parts += _stamps(_plugin_files())
     for folder in sys.path:
         parts += _distributions(folder)

@@ -24,6 +24,9 @@ _METAVARS = {
     Kind.NUMBER: "X",
 }
 
+_METAVAR_OF = {"profile": "NAME"}
+_COMPLETED = {"model": completing.model_names, "profile": completing.profile_names}
+
 
 def setting(name: str, panel: str) -> Any:  # noqa: ANN401 - Typer's own option object
     """Return the Typer option of a row of the settings table."""
@@ -39,9 +42,9 @@ def setting(name: str, panel: str) -> Any:  # noqa: ANN401 - Typer's own option 
         )
     return typer.Option(
         *row.flags,
-        autocompletion=completing.model_names if name == "model" else None,
+        autocompletion=_COMPLETED.get(name),
         help=help_of(row),
-        metavar="|".join(row.choices) or _METAVARS.get(row.kind, "TEXT"),
+        metavar="|".join(row.choices) or _METAVAR_OF.get(name, _METAVARS.get(row.kind, "TEXT")),
         show_default=False,
         rich_help_panel=panel,
     )
@@ -181,6 +184,7 @@ class OutputOptions:
             rich_help_panel=_OUTPUT,
         ),
     ] = None
+    profile: Annotated[str | None, setting("profile", _OUTPUT)] = None
 
     def flags(self) -> dict[str, object]:
         """Return the values given for settings, by setting name."""

@@ -1,9 +1,6 @@
-"""Effective settings of one command: flags, environment, configuration file, defaults, merged.
+"""Effective settings of one command: flags, environment, files, defaults, merged.
 
-The only module of the command line that reads the environment. The configuration file is TOML:
-`[default]` for every command, `[<command>]` over it. Looked for in this order: `--config FILE`,
-`colibri.toml` in the current directory or a parent up to the repository's root or home,
-`config.toml` in the user's configuration directory; the first one found counts.
+The only module of the command line that reads the environment; `config_layers` reads the files.
 """
 
 from __future__ import annotations
@@ -11,14 +8,17 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from colibri_cli import paths
-from colibri_cli.discovery import command_names
-from colibri_cli.errors import UsageError
+from colibri_cli.config_layers import (
+    check_profile,
+    checked_layers,
+    file_error,
+    layers_of,
+    plugin_table,
+    read_files,
+)
 from colibri_cli.options import EngineOptions
-from colibri_protocol.errors import SettingsError
 from colibri_protocol.foreign_variables import foreign_variables
 from colibri_protocol.settings import (
     SETTINGS,
@@ -30,15 +30,12 @@ from colibri_protocol.settings import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from colibri_cli.options import OutputOptions
 
-PROJECT_FILE: Final = "colibri.toml"
 _ALWAYS_READ: Final = frozenset({"debug", "color", "log", "theme"})
 _THEMES: Final = frozenset({"dark", "light"})
-_DEFAULT_TABLE: Final = "default"
-_NO_COMMANDS: Final = frozenset({"models", "plugins"})  # tables of another kind
-_OTHER_TABLES: Final = frozenset({_DEFAULT_TABLE, "serve", *_NO_COMMANDS})
 
 
 def prepare(options: OutputOptions, command: str) -> ResolvedSettings:
@@ -53,11 +50,7 @@ def prepare(options: OutputOptions, command: str) -> ResolvedSettings:
     """
     from colibri_cli.logs import configure_logs
 
-    path = config_path(options.config)
-    config = _command_config(path, command) if path is not None else {}
-    flags = options.flags()
-    environ = _variables_for(options)
-    settings = resolve(flags, environ, config, config_name=str(path or PROJECT_FILE))
+    settings = _resolved(options.config, command, options.flags(), _variables_for(options))
     debug = settings.integer("debug") or 0
     configure_logs(2 if debug > 1 else options.verbose, content=debug)
     if settings.is_given("theme"):
@@ -68,24 +61,44 @@ def prepare(options: OutputOptions, command: str) -> ResolvedSettings:
     return settings
 
 
-def effective_settings(given: str | None, command: str) -> ResolvedSettings:
+def effective_settings(
+    given: str | None, command: str, profile: str | None = None
+) -> ResolvedSettings:
     """Return all settings as a command would see them without flags.
 
     Args:
         given: The configuration file named with `--config`.
-        command: Whose table of the file counts.
+        command: Whose tables of the files count.
+        profile: The profile named with `--profile`.
 
     Raises:
-        SettingsError: a value or a key of the file cannot be used.
+        SettingsError: a value or a key of a file cannot be used, or there is no such profile.
     """
-    path = config_path(given)
-    config = _command_config(path, command) if path is not None else {}
-    return resolve({}, os.environ, config, config_name=str(path or PROJECT_FILE))
+    return _resolved(given, command, {"profile": profile}, os.environ)
 
 
-def tables_of(path: Path) -> list[str]:
-    """Return the commands that have a table in a configuration file."""
-    return [name for name in _read_toml(path) if name not in _NO_COMMANDS]
+def check_file(path: Path) -> None:
+    """Check all tables of one configuration file, chosen or not.
+
+    Raises:
+        SettingsError: a value or a key cannot be used.
+    """
+    for layers in checked_layers(path):
+        resolve({}, {}, layers.values, config_sources=layers.sources)
+
+
+def _resolved(
+    given: str | None, command: str, flags: Mapping[str, object], environ: Mapping[str, str]
+) -> ResolvedSettings:
+    files = read_files(given)
+    layers = layers_of(files, command)
+    settings = resolve(flags, environ, layers.values, config_sources=layers.sources)
+    profile = settings.text("profile")
+    if profile is None:
+        return settings
+    check_profile(files, profile, settings["profile"].origin.name)
+    layers = layers_of(files, command, profile)
+    return resolve(flags, environ, layers.values, config_sources=layers.sources)
 
 
 def editor() -> str:
@@ -135,19 +148,16 @@ def plugin_choice() -> PluginChoice:
     """
     variable = os.environ.get("COLI_LOAD_PLUGINS")
     only = None if variable is None else frozenset(_words(variable))
-    path = config_path()
-    table = _read_toml(path).get("plugins", {}) if path is not None else {}
-    if not isinstance(table, dict):
-        raise _file_error(path or Path(), "plugins", "'plugins' must be a table")
+    path, table = plugin_table()
     tables = {name: value for name, value in table.items() if isinstance(value, dict)}
     disabled = table.get("disabled", [])
     for name in table.keys() - tables.keys() - {"disabled"}:
         near = nearest(name, {"disabled"})
         hint = f"did you mean {near!r}?" if near else "it knows 'disabled' and tables of plugins"
-        raise _file_error(path or Path(), name, f"[plugins]: unknown setting {name!r}", hint)
+        raise file_error(path, name, f"[plugins]: unknown setting {name!r}", hint)
     if not isinstance(disabled, list) or not all(isinstance(name, str) for name in disabled):
-        raise _file_error(
-            path or Path(), "disabled", f"[plugins]: disabled is {disabled!r}, not a list of names"
+        raise file_error(
+            path, "disabled", f"[plugins]: disabled is {disabled!r}, not a list of names"
         )
     return PluginChoice(
         disabled=frozenset(disabled),
@@ -248,70 +258,3 @@ def _variables_for(options: OutputOptions) -> Mapping[str, str]:
     read = {name for key, row in SETTINGS.items() if key in used for name in row.env}
     unread = {name for row in SETTINGS.values() for name in row.env} - read
     return {name: value for name, value in os.environ.items() if name not in unread}
-
-
-def config_path(given: str | None = None) -> Path | None:
-    """Return the configuration file that counts; None if there is none.
-
-    Raises:
-        UsageError: the named one does not exist.
-    """
-    if given is not None:
-        path = Path(given).expanduser()
-        if not path.is_file():
-            raise UsageError(f"there is no configuration file {given!r}", hint="check --config")
-        return path
-    project = _project_file()
-    if project is not None:
-        return project
-    user = paths.config_dir() / "config.toml"
-    return user if user.is_file() else None
-
-
-def _project_file() -> Path | None:
-    try:
-        here = Path.cwd()
-        home = Path.home()
-    except (OSError, RuntimeError):
-        return None
-    for directory in (here, *here.parents):
-        if (directory / PROJECT_FILE).is_file():
-            return directory / PROJECT_FILE
-        if directory == home or (directory / ".git").exists():
-            return None
-    return None
-
-
-def _command_config(path: Path, command: str) -> dict[str, object]:
-    tables = _read_toml(path)
-    known = _OTHER_TABLES.union(command_names())
-    for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise _file_error(path, name, f"{name!r} must stand in a table such as [default]")
-        if name not in known:
-            near = nearest(name, set(known))
-            raise _file_error(
-                path, name, f"unknown table [{name}]", f"did you mean [{near}]?" if near else None
-            )
-    own = {} if command in _NO_COMMANDS else tables.get(command, {})
-    return {**tables.get(_DEFAULT_TABLE, {}), **own}
-
-
-def _read_toml(path: Path) -> Mapping[str, Any]:
-    import tomllib
-
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise _file_error(
-            path, "config", f"cannot be read ({error.strerror})", "check its permissions"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _file_error(
-            path, "config", f"is not valid TOML ({error})", "`coli config edit` opens it"
-        ) from error
-
-
-def _file_error(path: Path, name: str, problem: str, hint: str | None = None) -> SettingsError:
-    return SettingsError(f"{path}: {problem}", setting=name, source=str(path), hint=hint)

@@ -4,23 +4,17 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from colibri_cli import completing
+from colibri_cli.config_layers import PROFILES, config_path, config_paths
 from colibri_cli.errors import EXIT_FAILED, UsageError
-from colibri_cli.options import JsonOptions, OutputOptions, takes
-from colibri_cli.settings import (
-    config_path,
-    editor,
-    effective_settings,
-    has_editor,
-    prepare,
-    tables_of,
-)
+from colibri_cli.options import JsonOptions, OutputOptions, filled, takes
+from colibri_cli.settings import check_file, editor, effective_settings, has_editor, prepare
 from colibri_cli.wrapping import say
-from colibri_protocol.settings import SETTINGS, Scope, Setting, SettingValue, nearest
+from colibri_protocol.settings import SETTINGS, Origin, Scope, Setting, SettingValue, nearest
 
 _SCHEMA_VERSION = 1
 _DEFAULT = "default"
@@ -38,6 +32,12 @@ app = typer.Typer(
 _For = Annotated[
     str, typer.Option("--for", metavar="COMMAND", help="As this command would see them.")
 ]
+_Origin = Annotated[
+    bool,
+    typer.Option(
+        "--origin", "--show-origin", help="Also tell where a value comes from.", metavar=""
+    ),
+]
 _Key = Annotated[
     str,
     typer.Argument(
@@ -51,9 +51,7 @@ _Key = Annotated[
 class ShowOptions(JsonOptions, OutputOptions):
     """Options of `coli config show`."""
 
-    origin: Annotated[
-        bool, typer.Option("--origin", help="Also tell where each value comes from.", metavar="")
-    ] = False
+    origin: _Origin = False
     all: Annotated[bool, typer.Option("--all", help="Also those nobody set.", metavar="")] = False
     command: _For = "run"
 
@@ -68,6 +66,7 @@ class GetOptions(OutputOptions):
     """Options of `coli config get`."""
 
     key: _Key
+    origin: _Origin = False
     command: _For = "run"
 
 
@@ -91,7 +90,7 @@ class UnsetOptions(OutputOptions):
 def show_command(options: ShowOptions) -> None:
     """Show effective settings; secrets are masked."""
     prepare(options, "config")
-    found = effective_settings(options.config, options.command)
+    found = effective_settings(options.config, options.command, options.profile)
     rows = [
         (name, _shown(name, resolved.value), resolved.origin)
         for name, resolved in found.items()
@@ -101,6 +100,8 @@ def show_command(options: ShowOptions) -> None:
         body = {
             "schema_version": _SCHEMA_VERSION,
             "file": _text(config_path(options.config)),
+            "files": [str(path) for path in reversed(config_paths(options.config))],
+            "profile": found.text("profile"),
             "settings": {
                 name: {"value": value, "origin": origin.kind.value, "source": origin.name or None}
                 for name, value, origin in rows
@@ -130,7 +131,7 @@ def show_command(options: ShowOptions) -> None:
 @app.command("path")
 @takes(PathOptions)
 def path_command(options: PathOptions) -> None:
-    """Print the configuration file that counts, whether it exists or not, or can be read."""
+    """Print the configuration file that counts most, whether it exists or not, or can be read."""
     sys.stdout.write(f"{_file(options)}\n")
 
 
@@ -141,8 +142,9 @@ def get_command(options: GetOptions) -> None:
     prepare(options, "config")
     table, row = _setting(options.key)
     command = options.command if table == _DEFAULT else table
-    value = effective_settings(options.config, command)[row.name].value
-    sys.stdout.write(f"{_written(_shown(row.name, value), row)}\n")
+    found = effective_settings(options.config, command, options.profile)[row.name]
+    line = _written(_shown(row.name, found.value), row)
+    sys.stdout.write(f"{line}  {_origin(found.origin)}\n" if options.origin else f"{line}\n")
 
 
 @app.command("set")
@@ -159,9 +161,10 @@ def set_command(options: SetOptions) -> None:
     from colibri_cli.config_file import set_key
 
     path = _file(options)
-    set_key(path, table, row.name, value)
+    tables = _tables(options, table)
+    set_key(path, tables, row.name, value)
     if not options.quiet:
-        say(f"[{table}] {row.name} = {_written(value, row)} ({path})")
+        say(f"[{'.'.join(tables)}] {row.name} = {_written(value, row)} ({path})")
 
 
 @app.command("unset")
@@ -172,25 +175,28 @@ def unset_command(options: UnsetOptions) -> None:
 
     table, row = _setting(options.key)
     path = _file(options)
-    if not unset_key(path, table, row.name) and not options.quiet:
-        say(f"[{table}] has no {row.name} ({path})")
+    tables = _tables(options, table)
+    if not unset_key(path, tables, row.name) and not options.quiet:
+        say(f"[{'.'.join(tables)}] has no {row.name} ({path})")
 
 
 @app.command("check")
 @takes(PathOptions)
 def check_command(options: PathOptions) -> None:
-    """Check the configuration file: keys, types, ranges."""
-    path = config_path(options.config)
-    if path is None:
+    """Check the configuration files: keys, types, ranges, of every profile too."""
+    paths = config_paths(options.config)
+    if not paths:
         say("there is no configuration file")
         return
-    for table in tables_of(path):
-        effective_settings(options.config, table)
+    for path in paths:
+        check_file(path)
+    effective_settings(options.config, "run", options.profile)
     from colibri_cli.plugin_loader import load_plugins
 
     load_plugins()
     if not options.quiet:
-        say(f"{path} is in order")
+        for path in paths:
+            say(f"{path} is in order")
 
 
 @app.command("edit")
@@ -231,6 +237,18 @@ def _file(options: OutputOptions) -> Path:
     return config_path(options.config) or user_config_file()
 
 
+def _tables(options: OutputOptions, table: str) -> tuple[str, ...]:
+    """Return the table to change, from the outside in: that of a profile where one was named.
+
+    Raises:
+        UsageError: a profile of the wrong form.
+    """
+    if options.profile is None:
+        return (table,)
+    name = filled("--profile", options.profile, what="a profile")
+    return (PROFILES, name) if table == _DEFAULT else (PROFILES, name, table)
+
+
 def _setting(key: str) -> tuple[str, Setting]:
     """Return the table and the row of `SETTING` or `COMMAND.SETTING`."""
     from colibri_cli.discovery import command_names
@@ -264,7 +282,7 @@ def _written(value: SettingValue, row: Setting) -> str:
     return str(value)
 
 
-def _origin(origin: Any) -> str:  # noqa: ANN401 - an Origin
+def _origin(origin: Origin) -> str:
     return f"{origin.kind.value} {origin.name}".strip()
 
 

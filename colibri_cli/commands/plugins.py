@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from colibri_cli.config_layers import config_path
 from colibri_cli.errors import UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
-from colibri_cli.settings import config_path, plugin_choice, prepare
+from colibri_cli.settings import plugin_choice, prepare
 from colibri_cli.wrapping import say
 from colibri_protocol.settings import nearest
 

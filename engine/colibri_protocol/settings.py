@@ -113,6 +113,7 @@ def resolve(
     *,
     scope: Scope = Scope.CLI,
     config_name: str = "the configuration file",
+    config_sources: Mapping[str, str] | None = None,
 ) -> ResolvedSettings:
     """Merge all sources: flag, environment, configuration file, default.
 
@@ -122,6 +123,7 @@ def resolve(
         config: Setting name to the value in the configuration file.
         scope: Whose settings: CLI or ENGINE. Others are neither read nor checked.
         config_name: What messages call that file.
+        config_sources: Setting name to the name of the file it came from, where that is another.
 
     Raises:
         SettingsError: A value cannot be used, or the file has a key that no setting has.
@@ -129,10 +131,11 @@ def resolve(
     rows = settings_of(scope)
     for name in flags:
         assert name in rows, f"no setting {name}"
-    _check_config_keys(rows, config, config_name)
+    sources = {**dict.fromkeys(config, config_name), **(config_sources or {})}
+    _check_config_keys(rows, sources)
     return ResolvedSettings(
         {
-            name: _resolve_one(row, flags.get(name), environ, (config, config_name))
+            name: _resolve_one(row, flags.get(name), environ, (config, sources))
             for name, row in rows.items()
         }
     )
@@ -143,10 +146,8 @@ def settings_of(scope: Scope) -> dict[str, Setting]:
     return {name: row for name, row in SETTINGS.items() if row.scope in {scope, Scope.BOTH}}
 
 
-def _check_config_keys(
-    rows: Mapping[str, Setting], config: Mapping[str, object], config_name: str
-) -> None:
-    for key in config:
+def _check_config_keys(rows: Mapping[str, Setting], sources: Mapping[str, str]) -> None:
+    for key, config_name in sources.items():
         if key not in rows:
             near = nearest(key, rows)
             raise SettingsError(
@@ -187,9 +188,9 @@ def _resolve_one(
     row: Setting,
     flag: object,
     environ: Mapping[str, str],
-    config: tuple[Mapping[str, object], str],
+    config: tuple[Mapping[str, object], Mapping[str, str]],
 ) -> ResolvedValue:
-    values, config_name = config
+    values, sources = config
     if flag is not None:
         source = row.flags[0] if row.flags else row.name
         value = row.parse(flag, source) if isinstance(flag, str) else row.check(flag, source)
@@ -199,6 +200,7 @@ def _resolve_one(
             value = row.parse(text, variable)
             return ResolvedValue(row, value, Origin(OriginKind.ENVIRONMENT, variable))
     if row.name in values:
+        config_name = sources[row.name]
         source = f"{row.name} in {config_name}"
         value = row.check(values[row.name], source)
         return ResolvedValue(row, value, Origin(OriginKind.CONFIG, config_name))

@@ -373,6 +373,15 @@ _ROWS: Final = (
         help="Force or forbid colour; `--no-color` and NO_COLOR win.",
     ),
     Setting(
+        name="profile",
+        kind=Kind.TEXT,
+        scope=Scope.CLI,
+        env=("COLI_PROFILE",),
+        flags=("--profile",),
+        default_text="none",
+        help="Profile of the configuration: `[profile.NAME]` lies over the rest of its file.",
+    ),
+    Setting(
         name="theme",
         kind=Kind.CHOICE,
         scope=Scope.CLI,

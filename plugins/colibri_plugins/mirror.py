@@ -158,7 +158,7 @@ def verify_command(options: VerifyOptions) -> None:
 def _places(options: VerifyOptions) -> tuple[list[Path], Path, ResolvedSettings]:
     """Return the model's folders, the mirror and the settings."""
     prepare(options, "mirror")
-    settings = effective_settings(options.config, "mirror")
+    settings = effective_settings(options.config, "mirror", options.profile)
     wanted = options.model or settings.text("model")
     if wanted is None:
         raise ModelNotGiven

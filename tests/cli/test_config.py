@@ -46,6 +46,50 @@ def test_the_table_names_what_is_set_and_where(coli: CommandLine) -> None:
     assert "seed" in coli.run("config", "show", "--all").stdout
 
 
+def test_the_profile_is_chosen_before_or_after_the_command_and_shown(coli: CommandLine) -> None:
+    user = user_file(coli, "[default]\nctx = 100\nseed = 1\n[profile.work]\nctx = 200\n")
+    source = f"{user} [profile.work]"
+    assert shown(coli, "--profile", "work")["ctx"]["source"] == source
+    body = json.loads(coli.run("--profile", "work", "config", "show", "--json").stdout)
+    assert body["profile"] == "work"
+    assert body["files"] == [str(user)]
+    assert body["settings"]["ctx"] == {"value": 200, "origin": "config", "source": source}
+    done = coli.run("config", "get", "ctx", "--show-origin", "--profile", "work")
+    assert done.stdout == f"200  config {source}\n"
+    assert coli.run("config", "get", "ctx").stdout == "100\n"
+    done = coli.run("list", "--profile", "home")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'home'" in done.stderr
+    assert "work" in done.stderr
+
+
+def test_set_and_unset_change_the_named_profile(coli: CommandLine) -> None:
+    user = user_file(coli, "[default]\nctx = 100\n")
+    assert coli.run("config", "set", "ctx", "200", "--profile", "work").returncode == 0
+    assert coli.run("config", "set", "serve.port", "9000", "--profile", "work").returncode == 0
+    assert user.read_text() == (
+        "[default]\nctx = 100\n\n[profile.work]\nctx = 200\n\n[profile.work.serve]\nport = 9000\n"
+    )
+    assert shown(coli, "--profile", "work", "--for", "serve")["port"]["value"] == 9000
+    assert coli.run("config", "unset", "ctx", "--profile", "work").returncode == 0
+    assert coli.run("config", "get", "ctx", "--profile", "work").stdout == "100\n"
+
+
+def test_check_looks_at_both_files_and_at_every_profile(coli: CommandLine) -> None:
+    user = user_file(coli, "[profile.work]\nctx = 200\n[profile.work.serve]\nport = 1\n")
+    project = coli.home / "colibri.toml"
+    project.write_text("[default]\nprofile = 'work'\n")
+    done = coli.run("config", "check")
+    assert done.returncode == 0
+    assert str(user) in done.stderr
+    assert str(project) in done.stderr
+    for wrong in ("ctxx = 1\n", "[profile.work.serve]\nportt = 1\n"):
+        user.write_text(f"[profile.work]\n{wrong}")
+        done = coli.run("config", "check", "--profile", "work")
+        assert done.returncode == 2
+        assert f"{user} [profile.work]" in done.stderr
+
+
 def test_secrets_are_masked_and_never_written(coli: CommandLine) -> None:
     coli.variables["COLI_API_KEY"] = "k-UNIQUE-123"
     for arguments in (("show",), ("show", "--origin"), ("show", "--json"), ("get", "api_key")):

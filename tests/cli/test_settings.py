@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,14 @@ from colibri_cli.commands.chat import ChatOptions
 from colibri_cli.errors import UsageError
 from colibri_cli.options import OutputOptions
 from colibri_cli.sampling import generation_of, thinking_of
-from colibri_cli.settings import color_choice, misspelt_variables, prepare, unread_variables
+from colibri_cli.settings import (
+    color_choice,
+    effective_settings,
+    misspelt_variables,
+    plugin_choice,
+    prepare,
+    unread_variables,
+)
 from colibri_protocol.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -47,6 +55,97 @@ def test_files_are_looked_for_from_here_up_then_in_the_users_directory(
     assert temperature("chat", config=str(given)) == 0.3
 
 
+def user_file(tmp_path: Path, text: str) -> Path:
+    user = tmp_path / "xdg-config" / "colibri"
+    user.mkdir(parents=True)
+    (user / "config.toml").write_text(text)
+    return user / "config.toml"
+
+
+def test_a_project_file_lies_over_the_users_key_by_key(here: Path, tmp_path: Path) -> None:
+    user = user_file(tmp_path, "[default]\ntemperature = 0.1\nctx = 100\n[chat]\nctx = 200\n")
+    project = here.parent / "colibri.toml"
+    project.write_text("[default]\ntemperature = 0.2\n")
+    for command, ctx in (("run", 100), ("chat", 200)):
+        settings = prepare(OutputOptions(), command)
+        assert (settings.number("temperature"), settings.integer("ctx")) == (0.2, ctx)
+        assert settings["temperature"].origin.name == str(project)
+        assert settings["ctx"].origin.name == str(user)
+    project.write_text("[default]\nctx = 300\n")
+    assert prepare(OutputOptions(), "chat").integer("ctx") == 300  # over the user's [chat] too
+
+
+def test_a_named_file_is_read_alone(here: Path, tmp_path: Path) -> None:
+    user_file(tmp_path, "[default]\ntemperature = 0.1\n")
+    (here / "colibri.toml").write_text("[default]\ntemperature = 0.2\n")
+    given = tmp_path / "given.toml"
+    given.write_text("[default]\nctx = 7\n")
+    assert temperature(config=str(given)) is None
+
+
+def test_a_wrong_value_is_told_of_the_file_that_has_it(here: Path, tmp_path: Path) -> None:
+    user = user_file(tmp_path, "[default]\nctxx = 1\n")
+    (here / "colibri.toml").write_text("[default]\ntemperature = 0.2\n")
+    with pytest.raises(SettingsError, match=re.escape(str(user))):
+        temperature()
+
+
+def test_a_profile_lies_over_the_rest_of_its_file(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = user_file(
+        tmp_path,
+        "[default]\nctx = 1\nseed = 1\ntemperature = 0.1\n[chat]\nctx = 2\n"
+        "[profile.work]\nctx = 3\ntemperature = 0.3\n[profile.work.chat]\nseed = 4\n",
+    )
+    (here / "colibri.toml").write_text("[default]\ntemperature = 0.5\n")
+    plain = prepare(OutputOptions(), "chat")
+    assert (plain.integer("ctx"), plain.integer("seed"), plain.text("profile")) == (2, 1, None)
+    for settings in (
+        prepare(OutputOptions(profile="work"), "chat"),
+        effective_settings(None, "chat", "work"),
+    ):
+        assert (settings.integer("ctx"), settings.integer("seed")) == (3, 4)
+        assert settings["ctx"].origin.name == f"{user} [profile.work]"
+        assert settings.number("temperature") == 0.5  # the project's file counts more
+    assert prepare(OutputOptions(profile="work"), "run").integer("seed") == 1
+    monkeypatch.setenv("COLI_PROFILE", "work")
+    assert prepare(OutputOptions(), "chat").integer("ctx") == 3
+    monkeypatch.setenv("COLI_CTX", "9")
+    assert prepare(ChatOptions(), "chat").integer("ctx") == 9
+    assert prepare(ChatOptions(ctx="10"), "chat").integer("ctx") == 10
+
+
+def test_a_file_may_choose_the_usual_profile(here: Path, tmp_path: Path) -> None:
+    user_file(tmp_path, "[profile.a]\nctx = 1\n[profile.b]\nctx = 2\n")
+    (here / "colibri.toml").write_text("[default]\nprofile = 'b'\n")
+    assert prepare(OutputOptions(), "run").integer("ctx") == 2
+    assert prepare(OutputOptions(profile="a"), "run").integer("ctx") == 1
+
+
+def test_an_unknown_profile_is_an_error_that_names_the_known(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_file(tmp_path, "[profile.home]\nctx = 1\n")
+    (here / "colibri.toml").write_text("[profile.work]\nctx = 2\n")
+    with pytest.raises(SettingsError, match="--profile: there is no profile 'wrok'") as caught:
+        prepare(OutputOptions(profile="wrok"), "run")
+    assert caught.value.hint == "there are home, work"
+    monkeypatch.setenv("COLI_PROFILE", "nope")
+    with pytest.raises(SettingsError, match="COLI_PROFILE"):
+        prepare(OutputOptions(), "run")
+
+
+def test_plugins_of_both_files_count(here: Path, tmp_path: Path) -> None:
+    user_file(tmp_path, "[plugins]\ndisabled = ['a']\n[plugins.p]\nx = 1\ny = 1\n")
+    assert plugin_choice().disabled == {"a"}
+    (here / "colibri.toml").write_text("[plugins.p]\ny = 2\n")
+    assert plugin_choice().disabled == {"a"}
+    assert plugin_choice().tables == {"p": {"x": 1, "y": 2}}
+    (here / "colibri.toml").write_text("[plugins]\ndisabled = ['b']\n")
+    assert plugin_choice().disabled == {"b"}
+
+
 def test_the_search_stops_at_the_repositorys_root(here: Path) -> None:
     (here.parent / "colibri.toml").write_text("[default]\ntemperature = 0.2\n")
     (here / ".git").mkdir()
@@ -59,6 +158,10 @@ def test_the_search_stops_at_the_repositorys_root(here: Path) -> None:
         ("temperature = 1", r"temperature.*\[default\]"),
         ("[default]\ntemperature = 'hot'", "temperature"),
         ("[default]\ntemperatur = 1", "temperatur"),
+        ("profile = 'a'", r"profile.*\[default\]"),
+        ("[profile]\nctx = 1", r"ctx.*\[profile.work\]"),
+        ("[profile.a]\nprofile = 'b'", r"\[profile.a\]"),
+        ("[default]\nprofile = 3", "profile"),
         ("[default\n", "not valid TOML"),
         ("\udcff", "not valid TOML"),
     ],
