@@ -8,6 +8,7 @@ not know one refuses it.
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from colibri_cli.errors import UsageError
 from colibri_cli.options import GlobalOptions, takes
 from colibri_cli.plain_options import take_plainly
 from colibri_cli.termination import ClosedPipe
+from colibri_protocol.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,6 +114,11 @@ def _root(options: GlobalOptions, context: typer.Context) -> None:
         typer.echo(f"coli {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
+        from colibri_cli.greeting import greet
+        from colibri_cli.settings import prepare
+
+        with suppress(SettingsError):  # help is wanted most when something is broken
+            greet(options, prepare(options, ""))
         typer.echo(context.get_help())
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colibri_cli.errors import ModelNotGiven, UsageError
+from colibri_cli.greeting import greet
 from colibri_cli.model_store.store import locate_model
 from colibri_cli.options import EngineOptions, OutputOptions, setting
 from colibri_cli.paths import atlas_file
@@ -117,6 +118,7 @@ def serve(
     """
     settings = prepare(options, command)
     _check(settings)
+    greet(options, settings, command)
     has_panel = _has_panel(options)
     _configure_access_log(settings, has_panel=has_panel)
     from colibri_cli.runtime import run_async

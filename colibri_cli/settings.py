@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from colibri_cli.config_layers import (
     check_profile,
@@ -220,13 +220,13 @@ def is_light_terminal() -> bool:
     return background in {"7", "15"}
 
 
-def shows_color() -> bool:
-    """Whether standard output gets colour, for what is printed before settings are known."""
+def shows_color(stream: IO[str] | None = None) -> bool:
+    """Whether a stream, standard output unless given, gets colour where Rich does not decide."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR") or os.environ.get("COLI_COLOR") == "1":
         return True
-    return sys.stdout.isatty() and not is_dumb_terminal()
+    return (stream or sys.stdout).isatty() and not is_dumb_terminal()
 
 
 def has_display() -> bool:

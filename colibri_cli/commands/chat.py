@@ -12,6 +12,7 @@ import typer
 from colibri_cli import __version__, completing
 from colibri_cli.backends.base import Backend, Generation, ModelCard
 from colibri_cli.errors import UsageError
+from colibri_cli.greeting import greet
 from colibri_cli.options import (
     ConversationOptions,
     EngineOptions,
@@ -100,6 +101,8 @@ def command(options: ChatOptions) -> None:
     from colibri_cli.runtime import run_async
 
     start = _start_of(options, settings, generation)
+    if start.is_terminal:
+        greet(options, settings, "chat")
     exit_code = None
     if not options.no_attach:
         exit_code = run_async(_chat_on_server(options, settings, start))

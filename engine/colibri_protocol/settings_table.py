@@ -373,6 +373,14 @@ _ROWS: Final = (
         help="Force or forbid colour; `--no-color` and NO_COLOR win.",
     ),
     Setting(
+        name="banner",
+        kind=Kind.SWITCH,
+        scope=Scope.CLI,
+        env=("COLI_BANNER",),
+        default=True,
+        help="Greet with the drawing and the model where a terminal shows a chat or a server.",
+    ),
+    Setting(
         name="profile",
         kind=Kind.TEXT,
         scope=Scope.CLI,

@@ -30,6 +30,7 @@ from colibri_cli.model_store.store import StoredModel
 from colibri_cli.quality import command as quality
 from colibri_cli.settings import is_light_terminal, shows_color
 from colibri_cli.supervisor.telemetry import Telemetry
+from colibri_cli.terminal.banner import render as banner
 from colibri_cli.terminal.chat_screen import TerminalScreen
 from colibri_cli.terminal.chat_views import view_of
 from colibri_cli.terminal.live_region import TerminalOutput
@@ -384,12 +385,21 @@ def _help() -> None:
     sys.stdout.write(text)
 
 
+def _banner() -> None:
+    texts = ["coli 0.1.0", "mixture models larger than memory", "GLM · 78x256 MoE · 380 GB"]
+    texts.append("chat · /help lists commands, Ctrl-D leaves")
+    width = consoles.stdout_console().width
+    is_light = is_light_terminal()
+    sys.stdout.write(banner(texts, width=width, has_color=shows_color(), is_light=is_light))
+
+
 def _palette() -> None:
     for name in consoles.PALETTE:
         consoles.stdout_console().print(Text(name, style=name))
 
 
 VIEWS: Final[dict[str, Callable[[], None]]] = {
+    "banner": _banner,
     "bench": _bench,
     "bench-compare": _compared,
     "bench-quality": _quality,
