@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from colibri_protocol.errors import ColibriError
 
 PROGRAM = "coli"
-_GPU_OPTIONS = frozenset({"--gpu", "--vram"})  # of other engines of this kind
+_GPU_OPTIONS = frozenset({"--cuda", "--gpu", "--vram"})  # of other engines of this kind
 
 _LIKENESSES = {"·": "-", "→": "->", "…": "...", "─": "-", "│": "|"}
 

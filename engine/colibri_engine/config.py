@@ -23,7 +23,7 @@ from colibri_engine.engine_config import (
 )
 from colibri_engine.errors import NoModel, SettingsError
 from colibri_protocol.foreign_variables import foreign_variables
-from colibri_protocol.settings import Scope, resolve, unknown_variables
+from colibri_protocol.settings import SETTINGS, Scope, resolve, unknown_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +71,20 @@ def _modules(environ: Mapping[str, str], variable: str) -> dict[str, str]:
             )
         found[name] = module
     return found
+
+
+def read_isa(environ: Mapping[str, str] | None = None) -> str | None:
+    """Read which kernels are wanted, for work without a model; None: the best.
+
+    Args:
+        environ: The environment; None: this process's own.
+
+    Raises:
+        SettingsError: there is no such instruction set.
+    """
+    environ = os.environ if environ is None else environ
+    wanted = {name: environ.get(name, "") for name in SETTINGS["isa"].env}
+    return resolve({}, wanted, {}, scope=Scope.ENGINE).text("isa")
 
 
 def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> EngineConfig:

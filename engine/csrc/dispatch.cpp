@@ -50,11 +50,11 @@ const KernelTable kI8mm = COLI_TABLE("i8mm", i8mm, neon);
 
 using TableList = std::array<const KernelTable*, 5>;
 
-TableList detect_tables() {
+TableList list_tables(bool whatever_cpu) {
   TableList list{};
   size_t n = 0;
   const auto add = [&](bool runs, const KernelTable& table) {
-    if (runs) list[n++] = &table;
+    if (runs || whatever_cpu) list[n++] = &table;
   };
   const CpuFeatures& cpu = cpu_features();
 #if COLI_HAVE_AMX
@@ -92,7 +92,12 @@ std::atomic<const KernelTable*> active_table{nullptr};
 }  // namespace
 
 const KernelTable* const* available_tables() {
-  static const TableList list = detect_tables();
+  static const TableList list = list_tables(false);
+  return list.data();
+}
+
+const KernelTable* const* built_tables() {
+  static const TableList list = list_tables(true);
   return list.data();
 }
 

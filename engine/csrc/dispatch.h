@@ -47,6 +47,9 @@ const KernelTable& kernels();
 // Tables this CPU can run, best first; ends with a null pointer.
 const KernelTable* const* available_tables();
 
+// Tables of this build, whatever the CPU, best first; ends with a null pointer.
+const KernelTable* const* built_tables();
+
 // Forces a table by name; throws std::invalid_argument naming the available ones.
 void set_isa(const char* name);
 

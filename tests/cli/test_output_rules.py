@@ -22,6 +22,7 @@ LINES = {
     "bench": ("bench", "--model", "{model}", "--no-load", "--prompt", "4", "--generate", "4",
               "--repeats", "1"),
     "bench quality": ("bench", "quality", "smoke", "--model", "{model}"),
+    "build": ("build",),
     "config show": ("config", "show", "--all"),
     "diag": ("diag", "--model", "{model}", "--phases", "smoke"),
     "doctor": ("doctor", "--model", "{model}"),

@@ -24,6 +24,7 @@ JOBS: Final = {
     "fixture": "fixture",
     "inspect": "inspect",
     "plan": "plan",
+    "self-test": "self_test",
     "stream-bench": "stream_bench",
 }
 

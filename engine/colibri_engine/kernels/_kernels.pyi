@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 def available_isas() -> list[str]:
     """Names of the instruction sets this processor can run, best first."""
 
+def built_isas() -> list[str]:
+    """
+    Names of the instruction sets in this build, whatever the processor, best first.
+    """
+
 def active_isa() -> str:
     """Name of the instruction set in use."""
 

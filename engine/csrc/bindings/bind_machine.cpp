@@ -12,17 +12,23 @@ namespace nb = nanobind;
 
 namespace coli {
 
+namespace {
+
+std::vector<std::string> names_of(const KernelTable* const* tables) {
+  std::vector<std::string> names;
+  for (; *tables != nullptr; ++tables) names.emplace_back((*tables)->name);
+  return names;
+}
+
+}  // namespace
+
 void bind_machine(nb::module_& m) {
   m.def(
-      "available_isas",
-      [] {
-        std::vector<std::string> names;
-        for (const KernelTable* const* t = available_tables(); *t != nullptr; ++t) {
-          names.emplace_back((*t)->name);
-        }
-        return names;
-      },
+      "available_isas", [] { return names_of(available_tables()); },
       "Names of the instruction sets this processor can run, best first.");
+  m.def(
+      "built_isas", [] { return names_of(built_tables()); },
+      "Names of the instruction sets in this build, whatever the processor, best first.");
   m.def(
       "active_isa", [] { return std::string(kernels().name); },
       "Name of the instruction set in use.");

@@ -20,13 +20,14 @@ from colibri_cli import console as consoles
 from colibri_cli.benchmark.figures import BenchResult, SpeedRow
 from colibri_cli.chat.command import built_in_commands
 from colibri_cli.chat.commands.session import show_help
-from colibri_cli.commands import bench, diag, doctor, plan
+from colibri_cli.commands import bench, build, diag, doctor, plan
 from colibri_cli.commands import list as models
 from colibri_cli.commands.ps import _cells as server_cells
 from colibri_cli.doctor.examination import DoctorReport, failed, passed, skipped, warned
 from colibri_cli.errors import UsageError
 from colibri_cli.help_page import render as help_page
 from colibri_cli.model_store.store import StoredModel
+from colibri_cli.native_build import Kernels, Variant
 from colibri_cli.quality import command as quality
 from colibri_cli.settings import is_light_terminal, shows_color
 from colibri_cli.supervisor.telemetry import Telemetry
@@ -385,6 +386,16 @@ def _help() -> None:
     sys.stdout.write(text)
 
 
+def _build() -> None:
+    variants = (
+        Variant("amx", runs=False),
+        Variant("avx512", runs=True, compared=88),
+        Variant("avx2", True, 88, tuple(f"int{n} default, 9x224 by 80" for n in (4, 8, 16, 2))),
+        Variant("scalar", runs=True, problem="the engine's job was ended by signal 4"),
+    )
+    build.show(Kernels("Some Vendor Processor 9654 96-Core", "avx512", variants))
+
+
 def _banner() -> None:
     texts = ["coli 0.1.0", "mixture models larger than memory", "GLM · 78x256 MoE · 380 GB"]
     texts.append("chat · /help lists commands, Ctrl-D leaves")
@@ -403,6 +414,7 @@ VIEWS: Final[dict[str, Callable[[], None]]] = {
     "bench": _bench,
     "bench-compare": _compared,
     "bench-quality": _quality,
+    "build": _build,
     "chat-answer": _talk,
     "chat-experts": _view("experts", EXPERTS),
     "chat-help": _chat_help,
