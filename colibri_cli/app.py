@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from colibri_cli import __version__
-from colibri_cli.discovery import command_names
+from colibri_cli.discovery import command_names, module_of
 from colibri_cli.errors import UsageError
 from colibri_cli.options import GlobalOptions, takes
 from colibri_cli.plain_options import take_plainly
@@ -60,7 +60,7 @@ class LazyGroup(TyperGroup):
             if found is not None:
                 take_plainly(found)
             return found
-        module = importlib.import_module(f"colibri_cli.commands.{cmd_name}")
+        module = importlib.import_module(module_of(cmd_name))
         group = getattr(module, "app", None)
         if not isinstance(group, typer.Typer):
             group = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)

@@ -31,6 +31,13 @@ def setting_names(incomplete: str) -> list[str]:
     return [f"{table}{dot}{name}" for name in _beginning(beginning, names)]
 
 
+def client_names(incomplete: str) -> list[str]:
+    """Return the clients that settings are known for."""
+    from colibri_cli.client_settings import RECIPES
+
+    return _beginning(incomplete, RECIPES)
+
+
 def profile_names(incomplete: str) -> list[str]:
     """Return the profiles of the configuration files."""
     from colibri_cli.config_layers import read_files

@@ -10,4 +10,10 @@ def command_names() -> list[str]:
     """Return the names of all commands."""
     folder = Path(__file__).with_name("commands")
     found = pkgutil.iter_modules([str(folder)])
-    return sorted(module.name for module in found if not module.name.startswith("_"))
+    names = (module.name for module in found if not module.name.startswith("_"))
+    return sorted(name.replace("_", "-") for name in names)
+
+
+def module_of(command: str) -> str:
+    """Return the module of a command."""
+    return f"colibri_cli.commands.{command.replace('-', '_')}"

@@ -26,6 +26,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "ps": "List running servers: process, address, model, state, slots.",
         "top": "Watch a running server: requests, experts, where the time goes.",
         "stop": "End a running server and its engine.",
+        "client-config": "Print the settings that point a client at a running server.",
     },
     "Models": {
         "pull": "Fetch a model: demo, smollm2, or hf:ORG/NAME.",

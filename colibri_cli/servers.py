@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from colibri_cli import paths
-from colibri_cli.errors import ServerRefused, ServerUnreachable
+from colibri_cli.errors import ServerRefused, ServerUnreachable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,6 +63,24 @@ def running_servers() -> list[RunningServer]:
         return []
     found = [server for file in files if (server := _read(file)) is not None]
     return sorted(found, key=lambda server: (server.port or 0, server.pid))
+
+
+def only_server() -> str:
+    """Return the address of the one server that runs here.
+
+    Raises:
+        ServerUnreachable: there is none.
+        UsageError: there are several.
+    """
+    found = [server for server in running_servers() if server.port is not None]
+    if not found:
+        raise ServerUnreachable(
+            "no server runs here", hint="`coli serve` starts one, or name --url"
+        )
+    if len(found) > 1:
+        urls = ", ".join(server.url for server in found)
+        raise UsageError(f"several servers run here: {urls}", hint="name one with --url")
+    return found[0].url
 
 
 def ask(url: str, path: str, key: str | None = None) -> dict[str, Any]:

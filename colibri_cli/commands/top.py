@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from colibri_cli.errors import ServerUnreachable, UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import api_key, color_choice, is_dumb_terminal, prepare
 
@@ -45,7 +44,9 @@ class TopOptions(JsonOptions, OutputOptions):
 def command(options: TopOptions) -> None:
     """Watch a running server: requests, experts, where the time goes."""
     settings = prepare(options, "top")
-    url = options.url or _only_server()
+    from colibri_cli.servers import only_server
+
+    url = options.url or only_server()
     figures = _fetch(url)
     if options.json:
         body = {"schema_version": _SCHEMA_VERSION, "url": url, **figures}
@@ -70,20 +71,6 @@ def command(options: TopOptions) -> None:
     from colibri_cli.runtime import run_async
 
     run_async(view.run(lambda: _fetch(url), options.interval, options.count))
-
-
-def _only_server() -> str:
-    from colibri_cli.servers import running_servers
-
-    found = [server for server in running_servers() if server.port is not None]
-    if not found:
-        raise ServerUnreachable(
-            "no server runs here", hint="`coli serve` starts one, or name --url"
-        )
-    if len(found) > 1:
-        urls = ", ".join(server.url for server in found)
-        raise UsageError(f"several servers run here: {urls}", hint="name one with --url")
-    return found[0].url
 
 
 def _fetch(url: str) -> "Figures":

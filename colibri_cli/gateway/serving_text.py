@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from colibri_cli import __version__
+from colibri_cli.client_settings import Target, settings_of
 
 if TYPE_CHECKING:
     from colibri_cli.backends.base import ModelCard
@@ -42,6 +43,7 @@ def ready_text(run: ServerRun, card: ModelCard) -> str:
         f"  Anthropic API  base URL {run.url}  model {settings.model_id}  key: {key}",
         "Claude Code:",
         *(f"  {line}" for line in claude_code_lines(run)),
+        "other clients: coli client-config NAME",
         "",
     ]
     return "\n".join(lines)
@@ -56,12 +58,5 @@ def _source(card: ModelCard) -> str:
 def claude_code_lines(run: ServerRun) -> list[str]:
     """Return the environment that points Claude Code here."""
     settings = run.services.settings
-    key = "YOUR_KEY" if settings.has_keys else "any"
-    values = {
-        "ANTHROPIC_BASE_URL": run.url,
-        "ANTHROPIC_AUTH_TOKEN": key,
-        "ANTHROPIC_MODEL": settings.model_id,
-        "ANTHROPIC_DEFAULT_HAIKU_MODEL": settings.model_id,
-        "ANTHROPIC_SMALL_FAST_MODEL": settings.model_id,
-    }
-    return [f"export {name}={value}" for name, value in values.items()]
+    target = Target(run.url, settings.model_id, has_keys=settings.has_keys)
+    return settings_of("claude", target)[0].splitlines()

@@ -45,6 +45,7 @@ def test_an_unknown_shell_is_refused(coli: CommandLine) -> None:
 
 def test_commands_options_and_models_are_completed(coli: CommandLine) -> None:
     assert "--port" in completed(coli, "coli serve --po")
+    assert completed(coli, "coli bui") == ["build"]
     assert {"diag", "doctor"} <= set(completed(coli, "coli d"))
     directory = coli.home / "data" / "colibri" / "models" / "mine"
     directory.mkdir(parents=True)
@@ -66,6 +67,11 @@ def test_names_of_the_user_are_completed(coli: CommandLine) -> None:
     assert "kv_slots" in completed(coli, "coli config get kv")
     assert completed(coli, "coli config get serve.kv_sl") == ["serve.kv_slots"]
     assert completed(coli, "coli stop --port ") == []
+    assert completed(coli, "coli client-config li") == ["litellm"]
+    (coli.home / "colibri.toml").write_text("[profile.work]\nctx = 1\n")
+    assert completed(coli, "coli list --profile w") == ["work"]
+    (coli.home / "colibri.toml").write_text("[profile")
+    assert completed(coli, "coli list --profile w") == []
     (coli.home / "data" / "colibri" / "logs.db").write_bytes(b"no database" * 99)
     assert completed(coli, "coli logs show 0") == []
 

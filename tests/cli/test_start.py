@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from colibri_cli import __version__
-from colibri_cli.discovery import command_names
+from colibri_cli.discovery import command_names, module_of
 
 if TYPE_CHECKING:
     from tests.fakes.command_line import CommandLine
@@ -49,7 +49,7 @@ def test_options_are_read_without_pydantic(coli: CommandLine) -> None:
 
 
 def test_importing_every_command_loads_nothing_heavy(coli: CommandLine) -> None:
-    code = "\n".join(f"import colibri_cli.commands.{name}" for name in command_names())
+    code = "\n".join(f"import {module_of(name)}" for name in command_names())
     assert loaded_by(coli, code).isdisjoint(HEAVY)
 
 
