@@ -73,7 +73,10 @@ def config_paths(given: str | None = None) -> list[Path]:
         UsageError: the named one does not exist.
     """
     if given is not None:
-        path = Path(given).expanduser()
+        try:
+            path = Path(given).expanduser()
+        except RuntimeError:  # in the home directory of nobody
+            path = Path(given)
         if not path.is_file():
             raise UsageError(f"there is no configuration file {given!r}", hint="check --config")
         return [path]

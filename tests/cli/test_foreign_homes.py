@@ -42,3 +42,9 @@ def test_every_setting_that_is_a_path() -> None:
         with pytest.raises(SettingsError, match="home directory of nobody"):
             row.parse(NOWHERE, "the test")
         assert row.parse("~/x", "the test") == "~/x"
+
+
+def test_a_configuration_file(coli: CommandLine) -> None:
+    done = coli.run("list", "--config", NOWHERE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"there is no configuration file '{NOWHERE}'" in done.stderr
