@@ -13,6 +13,7 @@ from colibri_cli.launch import ServeOptions, serve
 from colibri_cli.options import takes
 from colibri_cli.settings import has_display
 from colibri_cli.web_bundle import ready_bundle
+from colibri_cli.wrapping import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,27 +35,27 @@ class WebOptions(ServeOptions):
 def command(options: WebOptions) -> None:
     """Serve a model and open the dashboard in a browser."""
 
-    def say(text: str) -> None:
+    def tell(text: str) -> None:
         if not options.quiet:
             say(text)
 
     def on_ready(url: str) -> None:
         if options.no_browser or not has_display():
-            say(pointing_text(url))
+            tell(pointing_text(url))
             return
         # A browser may keep its starter waiting until it is closed.
-        threading.Thread(target=_open, args=(url, say), daemon=True).start()
+        threading.Thread(target=_open, args=(url, tell), daemon=True).start()
 
-    serve(options, "web", dashboard=lambda: ready_bundle(say), on_ready=on_ready)
+    serve(options, "web", dashboard=lambda: ready_bundle(tell), on_ready=on_ready)
 
 
-def _open(url: str, say: Callable[[str], None]) -> None:
+def _open(url: str, tell: Callable[[str], None]) -> None:
     try:
         is_open = webbrowser.open(url)
     except webbrowser.Error:
         is_open = False
     if not is_open:
-        say(pointing_text(url))
+        tell(pointing_text(url))
 
 
 def pointing_text(url: str) -> str:
