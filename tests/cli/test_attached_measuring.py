@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes.scripted_upstream import ScriptedUpstream
+from tests.fakes.scripted_upstream import ScriptedUpstream, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.fakes.command_line import CommandLine
 
 pytestmark = pytest.mark.e2e
 
 QUICK = ("--prompt", "16", "--generate", "8", "--rounds", "2", "--json", "-q")
-
-
-@contextmanager
-def running(upstream: ScriptedUpstream) -> Iterator[ScriptedUpstream]:
-    """Run the server in a thread, since the command line is waited for in this one."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        asyncio.run_coroutine_threadsafe(upstream.start(), loop).result(20)
-        yield upstream
-        asyncio.run_coroutine_threadsafe(upstream.stop(), loop).result(20)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def test_bench_measures_a_server_and_names_what_it_cannot(coli: CommandLine) -> None:

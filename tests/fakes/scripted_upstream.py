@@ -14,12 +14,14 @@ import json
 import os
 import signal
 import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
 METRICS = {
     "vllm": (
@@ -214,6 +216,22 @@ class ScriptedUpstream:
             yield _error("the worker died", "InternalServerError", "500")
             return
         yield _finished("length" if len(words) > limit else "stop", min(len(words), limit))
+
+
+@contextmanager
+def running(upstream: ScriptedUpstream) -> Iterator[ScriptedUpstream]:
+    """Run the server in a thread, for those who wait for something else in their own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(upstream.start(), loop).result(20)
+        yield upstream
+    finally:
+        asyncio.run_coroutine_threadsafe(upstream.stop(), loop).result(20)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 @dataclass

@@ -1,6 +1,7 @@
 import { act, fireEvent, render, screen } from '@testing-library/react';
 import { MemoryRouter } from 'react-router';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { healthSchema } from '@/lib/schemas';
 import { resetTelemetry, useTelemetry } from '@/lib/telemetry/telemetry-store';
 import BrainPage from './brain-page';
 
@@ -82,5 +83,11 @@ describe('the brain', () => {
   it('says why there is none', () => {
     act(() => useTelemetry.setState({ server: 'foreign' }));
     expect(screen.getByRole('status')).toHaveTextContent('The map needs coli serve');
+  });
+
+  it('does not wait for a map of the server behind this one', () => {
+    const health = healthSchema.parse({ status: 'ok', upstream: { server: 'vllm' } });
+    act(() => useTelemetry.setState({ server: 'ready', health }));
+    expect(screen.getByRole('status')).toHaveTextContent('the server behind this one');
   });
 });

@@ -3,7 +3,7 @@ import { useEffect } from 'react';
 import { useTranslation } from 'react-i18next';
 import { formatCount } from '@/lib/format';
 import { joinClasses } from '@/lib/join-classes';
-import { useServerState, useTelemetryAge, useWatch } from '@/lib/telemetry/hooks';
+import { useHealth, useServerState, useTelemetryAge, useWatch } from '@/lib/telemetry/hooks';
 import { useExpertMap } from '../hooks/use-expert-map';
 import { BrainLegend } from './brain-legend';
 import styles from './brain-page.module.css';
@@ -61,11 +61,18 @@ export default function BrainPage() {
 
 function Waiting({ isUnreadable }: { isUnreadable: boolean }) {
   const { t } = useTranslation('brain');
-  const server = useServerState();
-  const reason = server === 'foreign' || server === 'locked' ? server : 'waiting';
+  const reason = useReason();
   return (
     <p className={styles.empty} role="status">
       {isUnreadable ? t('unreadable') : t(`empty.${reason}`)}
     </p>
   );
+}
+
+/** Why there is no map. */
+function useReason(): 'foreign' | 'locked' | 'behind' | 'waiting' {
+  const server = useServerState();
+  const health = useHealth();
+  if (server === 'foreign' || server === 'locked') return server;
+  return health?.upstream === undefined ? 'waiting' : 'behind';
 }
