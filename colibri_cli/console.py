@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.theme import Theme
 
+from colibri_cli.palette import PALETTE
 from colibri_cli.settings import is_light_terminal
 from colibri_cli.wrapping import fitted, hung
 
@@ -27,18 +28,6 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
 
-# Numbers of the 256 colours: on a dark background, on a light one. A test holds each to a contrast
-# that can be read.
-PALETTE: Final = {
-    "brand": (37, 30),
-    "accent": (80, 24),
-    "marker": (170, 127),
-    "code": (208, 130),
-    "good": (78, 28),
-    "warn": (179, 94),
-    "bad": (203, 160),
-    "faint": (242, 242),
-}
 _MARKDOWN: Final = {
     "markdown.code": "code",
     "markdown.h1": "bold underline brand",

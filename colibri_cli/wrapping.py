@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _COLUMN: Final = re.compile(r" +(?=\S)|\S.*?  +(?=\S)")
 _WORD: Final = re.compile(r"\S+")
@@ -87,6 +87,15 @@ def say(text: str) -> None:
     """Write lines to standard error, as a terminal there has room for them."""
     sys.stderr.write("".join(f"{line}\n" for line in fitted(text.split("\n"), sys.stderr)))
     sys.stderr.flush()
+
+
+def teller(*, is_quiet: bool) -> Callable[[str], None]:
+    """Return `say`, or what says nothing."""
+    return _keep_silent if is_quiet else say
+
+
+def _keep_silent(text: str) -> None:
+    del text
 
 
 def flowed(items: Sequence[str], width: int, gap: str) -> list[list[int]]:

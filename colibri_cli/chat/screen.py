@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from colibri_cli.errors import UsageError
 from colibri_cli.terminal.answer_text import error_lines, visible
-from colibri_cli.wrapping import fitted
+from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
     from colibri_protocol.errors import ColibriError
@@ -117,16 +117,12 @@ class PlainScreen:
         """Write a line to standard error unless it should be quiet."""
         if not self.is_quiet:
             self._end_line()
-            lines = fitted(visible(text).split("\n"), sys.stderr)
-            sys.stderr.write("".join(f"{line}\n" for line in lines))
-            sys.stderr.flush()
+            say(visible(text))
 
     def show_error(self, error: ColibriError) -> None:
         """Write the error to standard error."""
         self._end_line()
-        lines = fitted(error_lines(error), sys.stderr)
-        sys.stderr.write("".join(f"{line}\n" for line in lines))
-        sys.stderr.flush()
+        say("\n".join(error_lines(error)))
 
     def show_message(self, text: str) -> None:
         """Write it behind a mark to standard error."""

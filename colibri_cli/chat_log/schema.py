@@ -6,10 +6,14 @@ A step that was published is never edited: a change of the tables is a new step.
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from colibri_cli.chat_log.records import utc_now
 from colibri_cli.errors import LogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FIRST: Final = """
 CREATE TABLE conversations (
@@ -90,8 +94,7 @@ def migrate(connection: sqlite3.Connection, source: str) -> None:
     """
     if _version(connection) == len(MIGRATIONS):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         version = _known_version(connection, source)  # another process may have been faster
         if version == 0:
             connection.execute(
@@ -102,6 +105,14 @@ def migrate(connection: sqlite3.Connection, source: str) -> None:
             for statement in _statements(script):
                 connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?, ?)", (number, utc_now()))
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Keep all that is written in a block, or nothing of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:  # a full disk may have ended it already

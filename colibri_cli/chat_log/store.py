@@ -22,7 +22,7 @@ from colibri_cli.chat_log.records import (
     SearchHit,
     utc_now,
 )
-from colibri_cli.chat_log.schema import migrate
+from colibri_cli.chat_log.schema import migrate, transaction
 from colibri_cli.errors import LogError
 
 if TYPE_CHECKING:
@@ -268,15 +268,8 @@ class ChatLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._errors():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # a full disk may have ended it already
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._errors(), transaction(self._db):
+            yield self._db
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -14,11 +14,9 @@ from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, path_
 from colibri_cli.quality.command import QualityOptions
 from colibri_cli.quality.command import run as run_quality
 from colibri_cli.settings import prepare
-from colibri_cli.wrapping import say
+from colibri_cli.wrapping import say, teller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from colibri_cli.benchmark.figures import BenchResult
 
 _MAX_SIZE = 1_000_000
@@ -167,7 +165,7 @@ def command(options: BenchOptions, context: typer.Context) -> None:
         batches=_numbers("--batch", options.batch, _MAX_BATCH),
         repeats=_one("--rounds", options.repeats, 1000),
     )
-    tell = _teller(options)
+    tell = teller(is_quiet=options.quiet)
     if options.attach is not None:
         result = run_async(run_attached_bench(settings, options.attach, plan, tell))
     else:
@@ -301,16 +299,6 @@ def _with_options_before(options: _Options, context: typer.Context) -> _Options:
                 hint=f"see `coli bench {name_of} --help`",
             )
     return replace(options, **given)
-
-
-def _teller(options: BenchOptions) -> "Callable[[str], None]":
-    """Return what prints one line about what is going on."""
-
-    def tell(text: str) -> None:
-        if not options.quiet:
-            say(text)
-
-    return tell
 
 
 def _new_file(name: str | None) -> Path | None:

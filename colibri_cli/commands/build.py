@@ -10,7 +10,6 @@ import typer
 from colibri_cli.errors import EXIT_FAILED, UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
 from colibri_cli.settings import prepare
-from colibri_cli.wrapping import fitted
 
 if TYPE_CHECKING:
     from colibri_cli.native_build import Kernels, Variant
@@ -81,15 +80,14 @@ def _rebuild(options: BuildOptions) -> None:
 
 def show(found: "Kernels") -> None:
     """Print a row for each variant, and which one is used."""
-    from colibri_cli.console import print_table
+    from colibri_cli.console import print_prose, print_table
 
     columns = [("kernels", False), ("here", False), ("self-test", False)]
     rows = [(one.name, _here(one, found), _outcome(one)) for one in found.variants]
     print_table(columns, rows)
     wrong = [one.name for one in found.variants if one.is_right is False]
     said = f"wrong: {', '.join(wrong)}" if wrong else f"right; {found.active} is used"
-    for line in fitted([f"processor: {found.cpu}", f"result: {said}"], sys.stdout):
-        sys.stdout.write(f"{line}\n")
+    print_prose([f"processor: {found.cpu}", f"result: {said}"])
 
 
 def _here(variant: "Variant", found: "Kernels") -> str:

@@ -24,12 +24,10 @@ from colibri_cli.options import (
 from colibri_cli.sampling import CHAT_MAX_TOKENS, generation_of, thinking_of
 from colibri_cli.settings import is_dumb_terminal, prepare
 from colibri_cli.terminal.answer_text import visible
-from colibri_cli.wrapping import say
+from colibri_cli.wrapping import say, teller
 from colibri_protocol.settings import SETTINGS, ResolvedSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from colibri_cli.chat.starting import ChatStart, Resumed
 
 _DEFAULT_MODEL = "demo"
@@ -127,7 +125,7 @@ async def _chat_on_server(
     from colibri_cli.backends.attaching import attached_backend, with_servers_limit
     from colibri_cli.chat.starting import talk
 
-    server = await attached_backend(settings, options.attach, _teller(options))
+    server = await attached_backend(settings, options.attach, teller(is_quiet=options.quiet))
     if server is None:
         return None
     try:
@@ -227,16 +225,6 @@ def _start_of(
         shows_reasoning=settings.switch("show_think") is not False,
         tools=tuple(options.tool or ()),
     )
-
-
-def _teller(options: ChatOptions) -> "Callable[[str], None]":
-    """Return what prints one line about what is going on."""
-
-    def tell(text: str) -> None:
-        if not options.quiet:
-            say(text)
-
-    return tell
 
 
 def _is_terminal(options: ChatOptions) -> bool:

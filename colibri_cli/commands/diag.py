@@ -11,7 +11,7 @@ import typer
 from colibri_cli.errors import EXIT_FAILED, DiagError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, setting, takes
 from colibri_cli.settings import prepare
-from colibri_cli.wrapping import say
+from colibri_cli.wrapping import say, teller
 from colibri_protocol.settings import ResolvedSettings
 
 if TYPE_CHECKING:
@@ -106,10 +106,7 @@ async def _diagnose(
 ) -> "Document":
     from colibri_cli.diag.running import run_phases
 
-    def tell(text: str) -> None:
-        if not options.quiet:
-            say(text)
-
+    tell = teller(is_quiet=options.quiet)
     if options.attach is not None:
         from colibri_cli.backends.attaching import named_server
 

@@ -13,7 +13,7 @@ from colibri_cli.launch import ServeOptions, serve
 from colibri_cli.options import takes
 from colibri_cli.settings import has_display
 from colibri_cli.web_bundle import ready_bundle
-from colibri_cli.wrapping import say
+from colibri_cli.wrapping import teller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,7 @@ class WebOptions(ServeOptions):
 @takes(WebOptions)
 def command(options: WebOptions) -> None:
     """Serve a model and open the dashboard in a browser."""
-
-    def tell(text: str) -> None:
-        if not options.quiet:
-            say(text)
+    tell = teller(is_quiet=options.quiet)
 
     def on_ready(url: str) -> None:
         if options.no_browser or not has_display():

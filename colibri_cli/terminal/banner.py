@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from colibri_cli.palette import PALETTE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,16 +26,12 @@ BIRD: Final = (
     ".ATTT..A........",
     "AA..............",
 )
-# Names of the console's palette, and its numbers: on a dark background, on a light one.
-PIXELS: Final = {
-    "C": ("accent", 80, 24),
-    "T": ("brand", 37, 30),
-    "M": ("marker", 170, 127),
-    "O": ("code", 208, 130),
-    "G": ("good", 78, 28),
-    "A": ("warn", 179, 94),
-}
-FAINT: Final = (242, 242)
+_NAMES: Final = {
+    "C": "accent", "T": "brand", "M": "marker", "O": "code", "G": "good", "A": "warn",
+}  # fmt: skip
+# Names of the palette, and its numbers: on a dark background, on a light one.
+PIXELS: Final = {pixel: (name, *PALETTE[name]) for pixel, name in _NAMES.items()}
+FAINT: Final = PALETTE["faint"]
 _NOTHING: Final = "."
 _RULE: Final = 58
 _NARROW: Final = 60

@@ -28,6 +28,7 @@ from colibri_cli.errors import UsageError
 from colibri_cli.help_page import render as help_page
 from colibri_cli.model_store.store import StoredModel
 from colibri_cli.native_build import Kernels, Variant
+from colibri_cli.palette import PALETTE
 from colibri_cli.quality import command as quality
 from colibri_cli.settings import is_light_terminal, shows_color
 from colibri_cli.supervisor.telemetry import Telemetry
@@ -405,7 +406,7 @@ def _banner() -> None:
 
 
 def _palette() -> None:
-    for name in consoles.PALETTE:
+    for name in PALETTE:
         consoles.stdout_console().print(Text(name, style=name))
 
 

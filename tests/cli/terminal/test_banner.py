@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from colibri_cli.console import PALETTE
 from colibri_cli.greeting import disk_size, model_line
+from colibri_cli.palette import PALETTE
 from colibri_cli.terminal.banner import BIRD, FAINT, PIXELS, render
 from tests.cli.terminal.shown_views import plain
 from tests.fakes.command_line import CommandLine

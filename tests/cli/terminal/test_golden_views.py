@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from colibri_cli.console import PALETTE
+from colibri_cli.palette import PALETTE
 from tests.cli.terminal.shown_views import VIEWS, drawn, plain, readable
 
 GOLDEN = Path(__file__).parent / "golden"
