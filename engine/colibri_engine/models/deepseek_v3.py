@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from colibri_engine.kernels import Batch, Expert, KvCache, LayerLayout, Rope, mlp, rms_norm
 from colibri_engine.layers.buffers import StepBuffers
+from colibri_engine.layers.counted import CountedMixtures
 from colibri_engine.layers.head import TokenEnds
 from colibri_engine.layers.lookahead import link_mixtures
 from colibri_engine.layers.mla import MlaAttention, MlaShape
@@ -34,6 +32,9 @@ from colibri_engine.models.base import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
     from colibri_engine.layers.lookahead import Lookahead
     from colibri_engine.layers.mixture import Mixture
@@ -131,7 +132,7 @@ class _Layer:
             self.mixture = read_noaux_mixture(weights, f"{prefix}.mlp", size, config.mixture)
 
 
-class Model:
+class Model(CountedMixtures[Config, _Layer]):
     """The loaded weights and the forward pass.
 
     Args:
@@ -172,23 +173,6 @@ class Model:
     def timers(self) -> Mapping[str, float]:
         """Seconds spent so far, by part."""
         return self._timers.as_dict()
-
-    @property
-    def routing_counts(self) -> npt.NDArray[np.int64]:
-        """(mixture layers, experts) selections so far."""
-        rows = [layer.mixture.counts for layer in self._layers if layer.mixture is not None]
-        return np.array(rows, np.int64).reshape(len(rows), self.config.num_experts)
-
-    @property
-    def mixture_layers(self) -> list[int]:
-        """The layer of each row of `routing_counts`."""
-        return [i for i, layer in enumerate(self._layers) if layer.mixture is not None]
-
-    def uncount(self, rows: Sequence[int]) -> None:
-        """Take rows of the last step out of the counts; see `models.base.Model.uncount`."""
-        for layer in self._layers:
-            if layer.mixture is not None:
-                layer.mixture.uncount(rows)
 
     def make_cache(self) -> KvCache:
         """Return an empty cache for one sequence."""

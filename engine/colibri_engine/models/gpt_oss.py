@@ -15,9 +15,6 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.kernels import (
     AttentionOptions,
@@ -30,6 +27,7 @@ from colibri_engine.kernels import (
 )
 from colibri_engine.layers.attention import GqaAttention, GqaShape
 from colibri_engine.layers.buffers import StepBuffers
+from colibri_engine.layers.counted import CountedMixtures
 from colibri_engine.layers.head import TokenEnds
 from colibri_engine.layers.lookahead import link_mixtures
 from colibri_engine.layers.mixture import Mixture
@@ -38,6 +36,9 @@ from colibri_engine.models.base import ConfigReader, Timers, check_experts_per_t
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
     from colibri_engine.layers.weights import WeightReader
 
@@ -182,7 +183,7 @@ class _Layer:
         )
 
 
-class Model:
+class Model(CountedMixtures[Config, _Layer]):
     """The loaded weights and the forward pass.
 
     Args:
@@ -223,21 +224,6 @@ class Model:
     def timers(self) -> Mapping[str, float]:
         """Seconds spent so far, by part."""
         return self._timers.as_dict()
-
-    @property
-    def routing_counts(self) -> npt.NDArray[np.int64]:
-        """(layers, experts) selections so far."""
-        return np.array([layer.mixture.counts for layer in self._layers], np.int64)
-
-    @property
-    def mixture_layers(self) -> list[int]:
-        """The layer of each row of `routing_counts`: all have one."""
-        return list(range(len(self._layers)))
-
-    def uncount(self, rows: Sequence[int]) -> None:
-        """Take rows of the last step out of the counts; see `models.base.Model.uncount`."""
-        for layer in self._layers:
-            layer.mixture.uncount(rows)
 
     def make_cache(self) -> KvCache:
         """Return an empty cache for one sequence."""

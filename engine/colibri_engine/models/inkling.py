@@ -36,6 +36,7 @@ from colibri_engine.kernels import (
 )
 from colibri_engine.layers.attention import check_heads
 from colibri_engine.layers.buffers import StepBuffers
+from colibri_engine.layers.counted import CountedMixtures
 from colibri_engine.layers.head import HeadRules, TokenEnds
 from colibri_engine.layers.lookahead import link_mixtures
 from colibri_engine.layers.mixture import Mixture
@@ -294,7 +295,7 @@ def _read_mixture(weights: WeightReader, prefix: str, config: Config) -> Mixture
     return Mixture(gate, router, experts.followed_by(shared), None, config.num_experts)
 
 
-class Model:
+class Model(CountedMixtures[Config, _Layer]):
     """The loaded weights and the forward pass.
 
     Args:
@@ -334,23 +335,6 @@ class Model:
     def timers(self) -> Mapping[str, float]:
         """Seconds spent so far, by part."""
         return self._timers.as_dict()
-
-    @property
-    def routing_counts(self) -> npt.NDArray[np.int64]:
-        """(mixture layers, experts) selections so far."""
-        rows = [layer.mixture.counts for layer in self._layers if layer.mixture is not None]
-        return np.array(rows, np.int64).reshape(len(rows), self.config.num_experts)
-
-    @property
-    def mixture_layers(self) -> list[int]:
-        """The layer of each row of `routing_counts`."""
-        return [i for i, layer in enumerate(self._layers) if layer.mixture is not None]
-
-    def uncount(self, rows: Sequence[int]) -> None:
-        """Take rows of the last step out of the counts; see `models.base.Model.uncount`."""
-        for layer in self._layers:
-            if layer.mixture is not None:
-                layer.mixture.uncount(rows)
 
     def make_cache(self) -> KvCache:
         """Return an empty cache for one sequence."""

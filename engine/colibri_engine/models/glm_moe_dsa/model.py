@@ -20,9 +20,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from colibri_engine.errors import UnsupportedModel
 from colibri_engine.kernels import (
     Batch,
@@ -36,6 +33,7 @@ from colibri_engine.kernels import (
     rms_norm,
 )
 from colibri_engine.layers.buffers import StepBuffers
+from colibri_engine.layers.counted import CountedMixtures
 from colibri_engine.layers.head import TokenEnds
 from colibri_engine.layers.indexer import INDEXER_TENSORS
 from colibri_engine.layers.lookahead import link_mixtures
@@ -43,15 +41,18 @@ from colibri_engine.layers.mla import MlaAttention, SparseRule
 from colibri_engine.layers.noaux import read_noaux_mixture
 from colibri_engine.layers.rope import build_rope, yarn_score_scale
 from colibri_engine.models.base import Draft, DraftStep, Timers
+from colibri_engine.models.glm_moe_dsa.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
     from colibri_engine.layers.indexer import IndexerShape
     from colibri_engine.layers.lookahead import Lookahead
     from colibri_engine.layers.mixture import Mixture
     from colibri_engine.layers.weights import WeightReader
-    from colibri_engine.models.glm_moe_dsa.config import Config
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +173,7 @@ def _has_indexers(weights: WeightReader, config: Config) -> bool:
     return False
 
 
-class Model:
+class Model(CountedMixtures[Config, _Layer]):
     """The loaded weights and the forward pass.
 
     Args:
@@ -241,27 +242,10 @@ class Model:
         return self._timers.as_dict()
 
     @property
-    def routing_counts(self) -> npt.NDArray[np.int64]:
-        """(mixture layers, experts) selections so far."""
-        rows = [layer.mixture.counts for layer in self._layers if layer.mixture is not None]
-        return np.array(rows, np.int64).reshape(len(rows), self.config.num_experts)
-
-    @property
-    def mixture_layers(self) -> list[int]:
-        """The layer of each row of `routing_counts`."""
-        return [i for i, layer in enumerate(self._layers) if layer.mixture is not None]
-
-    @property
     def draft_counts(self) -> npt.NDArray[np.int64] | None:
         """(experts,) selections of the draft layer so far."""
         mixture = None if self._draft is None else self._draft.layer.mixture
         return None if mixture is None else mixture.counts
-
-    def uncount(self, rows: Sequence[int]) -> None:
-        """Take rows of the last step out of the counts; see `models.base.Model.uncount`."""
-        for layer in self._layers:
-            if layer.mixture is not None:
-                layer.mixture.uncount(rows)
 
     def make_cache(self) -> KvCache:
         """Return an empty cache for one sequence."""
