@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _WAIT_S: Final = 2.0
+_PAUSE_S: Final = 0.01
 _TURN_FIELDS: Final = (
     "id", "parent_id", "prompt", "system", "response", "reasoning", "prompt_tokens",
     "completion_tokens", "ttft_ms", "duration_ms", "tok_s", "hit_pct", "queue_ms", "finish",
@@ -95,7 +97,7 @@ class ChatLog:
         try:
             with self._errors():
                 self._db.execute("PRAGMA foreign_keys = ON")
-                self._db.execute("PRAGMA journal_mode = WAL")
+                _keep_a_write_ahead_log(self._db)
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 migrate(self._db, f"the log {path}")
         except LogError:
@@ -280,6 +282,24 @@ class ChatLog:
                 f"the log {self._path} cannot be used ({error})",
                 hint="--no-log leaves it out; a damaged file can be moved away",
             ) from error
+
+
+def _keep_a_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Let others read while one writes; the file keeps the mode.
+
+    SQLite calls no busy handler while the mode changes: of several who begin a file at once all
+    but one are turned away on the spot, so the waiting is done here.
+    """
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            # The low byte is the primary code (sqlite.org/rescode.html).
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def _conversation(row: sqlite3.Row) -> LoggedConversation:

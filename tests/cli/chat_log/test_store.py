@@ -152,21 +152,23 @@ def test_a_damaged_file_and_a_forbidden_place_are_named(tmp_path: Path) -> None:
 def test_many_may_begin_the_same_log_at_once(tmp_path: Path) -> None:
     failures: list[Exception] = []
 
-    def begin() -> None:
+    def begin(path: Path) -> None:
         try:
-            with ChatLog(tmp_path / "logs.db") as log:
+            with ChatLog(path) as log:
                 log.add_turn(conversation(), LoggedTurn(prompt="a", response="b"))
         except LogError as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=begin) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    with ChatLog(tmp_path / "logs.db") as log:
-        assert len(log.conversations()) == 6
+    for number in range(20):  # which of the writers meet is luck
+        path = tmp_path / f"logs{number}.db"
+        threads = [threading.Thread(target=begin, args=(path,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        with ChatLog(path) as log:
+            assert len(log.conversations()) == 6
 
 
 def test_a_log_another_program_holds_is_given_up_on(log: ChatLog) -> None:
