@@ -142,9 +142,9 @@ def environment() -> dict[str, str]:
 def budget_for(path: Path, share: float) -> float:
     """Return a budget, in GB, in which so much of the experts fits."""
     ram = planned(path, 100.0, measure=False)["tiers"]["ram"]
-    parts = ("weights", "conversations", "steps", "process")
+    parts = ("dense", "conversations", "steps", "process")
     fixed = sum(ram[f"{part}_bytes"] for part in parts)
-    return float(fixed + 1.1 * share * ram["experts_bytes"]) / 1e9
+    return float(fixed + 1.1 * share * ram["warm_expert_bytes"]) / 1e9
 
 
 def compare(fixture: Fixture, path: Path, share: float, args: argparse.Namespace) -> float:

@@ -103,12 +103,11 @@ def row(machine: MachineClass, plan: dict[str, Any], report: dict[str, Any], dis
         reason = f"does not fit: {plan['missing_bytes'] / 1e9:.1f} GB are missing"
         return f"| {machine.name} | {cores} | {memory} | {rate:.1f} | {reason} |"
     ram = plan["tiers"]["ram"]
-    slots = ram["slots_per_layer"]
     terms = plan["decode"]["terms"]
     waits = terms["read_s"] - terms["hidden_s"]
     cells = [
         machine.name, cores, memory, f"{rate:.1f}", f"{ram['budget_bytes'] / 1e9:.0f}",
-        256 if slots is None else slots[0], f"{plan['hit_rate']:.0%}",
+        ram["cache_slots_per_layer"], f"{plan['hit_rate']:.0%}",
         f"{plan['decode']['missed_bytes'] / 1e9:.2f}", f"{1e3 * terms['weights_s']:.0f}",
         f"{1e3 * terms['experts_s']:.0f}", f"{1e3 * waits:.0f}",
         f"{plan['decode']['tokens_per_second']:.2f}",

@@ -10,8 +10,8 @@ import typer
 from colibri_cli.errors import ModelNotGiven, UsageError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, setting, takes
 from colibri_cli.settings import prepare
+from colibri_protocol.settings import ResolvedSettings
 
-_SCHEMA_VERSION = 1
 _NOW = "now"
 _MAX_CASES = 8
 
@@ -37,6 +37,9 @@ class PlanOptions(EngineOptions, JsonOptions, OutputOptions):
             show_default=False,
         ),
     ] = None
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why things go where they go.", metavar="")
+    ] = False
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure this machine again.", metavar="")
     ] = False
@@ -47,6 +50,7 @@ def command(options: PlanOptions) -> None:
     """Show where weights would go here, and how fast it would be."""
     settings = prepare(options, "plan")
     from colibri_cli.model_store.store import locate_model
+    from colibri_cli.planning.document import document
     from colibri_cli.planning.running import plan_model
     from colibri_cli.planning.what_if import WhatIf
 
@@ -72,10 +76,12 @@ def command(options: PlanOptions) -> None:
     for label, plan in zip(labels, report["plans"], strict=True):
         plan["label"] = label
     if options.json:
-        body = {"schema_version": _SCHEMA_VERSION, **report}
+        body = document(report, path, settings)
         sys.stdout.write(json.dumps(body, ensure_ascii=False, allow_nan=False) + "\n")
         return
     _show(options, report)
+    if options.explain:
+        _explain(report, settings)
 
 
 def _show(options: PlanOptions, report: dict[str, Any]) -> None:
@@ -99,6 +105,16 @@ def _show(options: PlanOptions, report: dict[str, Any]) -> None:
         print_prose([f"{prefix}{line}" for line in figures.remarks(plan)])
         for warning in plan["warnings"]:
             notice(f"{prefix}{warning}", style="warn")
+
+
+def _explain(report: dict[str, Any], settings: ResolvedSettings) -> None:
+    from colibri_cli.console import print_prose
+    from colibri_cli.planning.document import decisions, policy
+
+    found = policy(settings)
+    kept = "keeps" if found["quality_preserving"] else "does not keep"
+    print_prose(["", f"policy: {found['name']}, {kept} what the model would say"])
+    print_prose([f"- {line}" for line in decisions(report, settings)])
 
 
 def _column(label: str, count: int) -> str:

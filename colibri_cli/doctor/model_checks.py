@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.doctor.examination import failed, passed, skipped, warned
+from colibri_cli.model_store.drive_probe import NAME, drive_probe
 from colibri_cli.planning.running import plan_model, rates_file
 from colibri_cli.terminal.sizes import size
 from colibri_protocol.errors import ColibriError
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from colibri_cli.plugin_types import CheckResult
 
 _LITTLE: Final = 1_000_000_000
-_PROBE: Final = ".coli_ssd"
-_PROBE_LINE: Final = re.compile(r"v2 ([0-9]+(?:\.[0-9]+)?) ([0-9]+)")
+_NO_PROBE: Final = {
+    "absent": "not measured yet",
+    "legacy": f"{NAME} does not say which drive was measured",
+    "foreign": "measured on another drive",
+    "garbage": f"{NAME} holds no measurement",
+}
 _NUMBERED: Final = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(\.safetensors|\.gguf)")
 _INVALID: Final = "the model cannot be read"
 
@@ -123,16 +128,10 @@ def check_probe(exam: Examination) -> CheckResult:
     """The speed of the model's drive was measured."""
     if exam.folder is None:
         return skipped("there is no model")
-    try:
-        line = (exam.folder / _PROBE).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return skipped("not measured yet")
-    known = _PROBE_LINE.fullmatch(line)
-    if known is None or not 0 < float(known[1]) < 1000:
-        return skipped(f"{_PROBE} holds no measurement")
-    if int(known[2]) != exam.folder.stat().st_dev:
-        return skipped("measured on another drive")
-    return passed(f"{known[1]} GB/s", gb_per_s=float(known[1]))
+    probe = drive_probe(exam.folder)
+    if probe.gb_per_s is None:
+        return skipped(_NO_PROBE[probe.state])
+    return passed(f"{probe.gb_per_s:g} GB/s", gb_per_s=probe.gb_per_s)
 
 
 def check_container(exam: Examination) -> CheckResult:

@@ -29,7 +29,7 @@ def heading(report: Plan) -> list[str]:
     experts = machine["rates"]["experts_decode_bytes_per_s"]
     speeds += [] if experts is None else [f"experts {experts / 1e9:.1f}"]
     lines = [
-        f"model    {model['family']}, {size(model['file_bytes'])}, {kind}",
+        f"model    {model['family']}, {size(model['model_bytes'])}, {kind}",
         f"machine  {machine['cpu']}, {machine['threads']} threads, {machine['isa']}",
         f"memory   {there}",
         f"rates    GB/s of weights: {', '.join(speeds)}",
@@ -70,7 +70,10 @@ def tiers(plan: Plan) -> dict[str, Any] | None:
     counts = {name: found[name]["experts"] for name in ("vram", "ram", "disk")}
     if not sum(counts.values()):
         return None
-    sizes = {"vram_gb": found["vram"]["bytes"] / 1e9, "ram_gb": found["ram"]["experts_bytes"] / 1e9}
+    sizes = {
+        "vram_gb": found["vram"]["hot_expert_bytes"] / 1e9,
+        "ram_gb": found["ram"]["warm_expert_bytes"] / 1e9,
+    }
     return {**counts, **sizes}
 
 
@@ -87,7 +90,7 @@ _MODES: Final = {"resident": "in memory", "streamed": "from disk", "refused": "d
 
 
 def _budget(plan: Plan) -> str:
-    return size(plan["tiers"]["ram"]["budget_bytes"] if plan["runs"] else plan["budget"]["bytes"])
+    return size(plan["tiers"]["ram"]["budget_bytes"])
 
 
 def _in_ram(key: str) -> Callable[[Plan], str]:
@@ -99,15 +102,15 @@ def _in_ram(key: str) -> Callable[[Plan], str]:
 
 
 def _slots(plan: Plan) -> str:
-    found = plan["tiers"]["ram"]["slots_per_layer"] if plan["runs"] else None
-    if found is None:
+    if not plan["runs"] or plan["mode"] != "streamed":
         return _NONE
-    low, high = found
+    ram = plan["tiers"]["ram"]
+    low, high = ram["cache_slots_per_layer"], ram["max_slots_per_layer"]
     return str(low) if low == high else f"{low}-{high}"
 
 
 def _on_disk(plan: Plan) -> str:
-    nbytes = plan["tiers"]["disk"]["bytes"] if plan["runs"] else 0
+    nbytes = plan["tiers"]["disk"]["cold_expert_bytes"] if plan["runs"] else 0
     return size(nbytes) if nbytes else _NONE
 
 
@@ -150,11 +153,11 @@ _ROWS: Final[tuple[Row, ...]] = (
     ("runs", lambda plan: _MODES[plan["mode"]]),
     ("memory budget", _budget),
     ("missing", _missing),
-    ("  weights", _in_ram("weights_bytes")),
+    ("  weights", _in_ram("dense_bytes")),
     ("  conversations", _in_ram("conversations_bytes")),
     ("  steps", _in_ram("steps_bytes")),
     ("  process", _in_ram("process_bytes")),
-    ("  experts", _in_ram("experts_bytes")),
+    ("  experts", _in_ram("warm_expert_bytes")),
     ("  reads", _in_ram("reads_bytes")),
     ("  free", _in_ram("free_bytes")),
     ("slots per layer", _slots),

@@ -52,6 +52,13 @@ def num_usable_cores(root: Path = _ROOT) -> int:
     return max(usable, 1)
 
 
+def num_sockets(root: Path = _ROOT) -> int:
+    """Return how many processors (packages) the cores this process may use are spread over."""
+    folder = root / "sys/devices/system/cpu"
+    found = {_read(folder / f"cpu{cpu}/topology/physical_package_id") for cpu in _affinity()}
+    return max(len(found - {""}), 1)
+
+
 def _affinity() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)

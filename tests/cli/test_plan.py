@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from colibri_cli.tuning.profile import fingerprint
 from tests.engine.conversion.rig import write_source
 from tests.fakes.command_line import CommandLine
 
@@ -48,23 +49,108 @@ def test_a_table_with_all_terms(coli: CommandLine, container: Path) -> None:
 def test_json_adds_up(coli: CommandLine, container: Path) -> None:
     done = coli.run("plan", "--model", str(container), "--json", "--cap", "2", "--ctx", "512")
     body = json.loads(done.stdout)
-    assert body["schema_version"] == 1
-    assert body["model"]["name"] == "out"
+    assert body["schema_version"] == body["version"] == 2
+    model = body["model"]
+    assert model["name"] == "out"
+    assert (model["path"], model["shards"]) == (str(container), len(weight_files(container)))
+    assert sum(model["expert_bytes_by_layer"].values()) == model["expert_bytes"]
+    assert model["per_cap_bytes"] * model["experts"] == model["expert_bytes"]
     (plan,) = body["plans"]
     assert (plan["label"], plan["runs"], plan["mode"]) == ("now", True, "streamed")
-    ram, disk, vram = (plan["tiers"][tier] for tier in ("ram", "disk", "vram"))
+    ram, disk, vram = (body["tiers"][tier] for tier in ("ram", "disk", "vram"))
     assert vram == {
-        "bytes": 0, "experts": 0, "devices": [], "budget_bytes": 0, "expert_capacity": 0
+        "devices": [], "budget_bytes": 0, "hot_expert_bytes": 0, "expert_capacity": 0,
+        "requires_host_backing": False, "experts": 0,
     }  # fmt: skip
-    assert ram["slots_per_layer"] == [2, 2]
-    assert ram["experts"] + disk["experts"] == body["model"]["expert_count"]
-    assert ram["experts_bytes"] + disk["bytes"] == body["model"]["expert_bytes"]
-    parts = ("weights", "conversations", "steps", "process", "experts", "reads", "free")
+    assert disk["available_bytes"] > 0
+    assert disk["model_bytes"] == sum(file.stat().st_size for file in weight_files(container))
+    assert ram["cache_slots_per_layer"] == ram["max_slots_per_layer"] == 2
+    assert ram["experts"] + disk["experts"] == model["expert_count"]
+    experts = vram["hot_expert_bytes"] + ram["warm_expert_bytes"] + disk["cold_expert_bytes"]
+    assert experts == model["expert_bytes"]
+    parts = ("dense", "runtime", "expert_cache")
     assert sum(ram[f"{part}_bytes"] for part in parts) == ram["budget_bytes"]
+    assert body["bottleneck_class"] in {"disk", "memory", "compute"}
+    assert body["projected_hit_rate"] == plan["hit_rate"]
+    assert body["cpu"]["physical_cores"] >= body["cpu"]["sockets"] >= 1
+    assert body["memory"] == {"unified": False, "available_bytes": ram["available_bytes"]}
+    assert "2 experts of each layer stay in memory: --cap allows 2" in body["decisions"]
     terms = plan["decode"]["terms"]
     hidden = terms.pop("hidden_s")
     assert plan["decode"]["seconds"] == pytest.approx(sum(terms.values()) - hidden)
     assert 0 < plan["hit_rate"] < 1
+
+
+def weight_files(folder: Path) -> list[Path]:
+    return list(folder.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "policy"),
+    [
+        ((), ("quality", True, True)),
+        (("--repin", "64"), ("balanced", True, True)),
+        (("--expert-topk", "1"), ("experimental-fast", True, False)),
+        (("--numerics", "fast"), ("experimental-fast", False, True)),
+        (("--kv-dtype", "bf16"), ("experimental-fast", False, True)),
+    ],
+    ids=str,
+)
+def test_the_policy_says_what_the_settings_keep(
+    coli: CommandLine, source: Path, flags: tuple[str, ...], policy: tuple[str, bool, bool]
+) -> None:
+    found = json.loads(coli.run("plan", str(source), "--json", *flags).stdout)["policy"]
+    name, keeps_numbers, keeps_router = policy
+    assert found == {
+        "name": name,
+        "preserve_quantization": keeps_numbers,
+        "preserve_router": keeps_router,
+        "quality_preserving": keeps_numbers and keeps_router,
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "state", "gbs"),
+    [
+        (None, "absent", None),
+        ("v2 2.75 {device}", "ok", 2.75),
+        ("2.75", "legacy", None),
+        ("v2 2.75 1{device}", "foreign", None),
+        ("v2 fast {device}", "garbage", None),
+        ("v2 2000 {device}", "garbage", None),
+    ],
+)
+def test_the_kept_measurement_of_the_drive_is_told(
+    coli: CommandLine, source: Path, line: str | None, state: str, gbs: float | None
+) -> None:
+    if line is not None:
+        (source / ".coli_ssd").write_text(line.format(device=source.stat().st_dev) + "\n")
+    body = json.loads(coli.run("plan", str(source), "--json").stdout)
+    assert (body["ssd_probe_state"], body["ssd_probe_gbs"]) == (state, gbs)
+
+
+def test_what_tuning_found_is_told_unless_it_was_set(coli: CommandLine, source: Path) -> None:
+    mark = fingerprint(source)
+    profiles = coli.home / "config/colibri/tuning"
+    profiles.mkdir(parents=True)
+    body = {
+        "schema_version": 1, "fingerprint": mark, "accepted": True,
+        "winner": {"settings": {"num_threads": "1"}},
+    }  # fmt: skip
+    (profiles / f"{mark}.json").write_text(json.dumps(body))
+    tune = json.loads(coli.run("plan", str(source), "--json").stdout)["tune"]
+    assert tune["COLI_NUM_THREADS"]["value"] == "1"
+    assert "--auto-tier" in tune["COLI_NUM_THREADS"]["reason"]
+    told = json.loads(coli.run("plan", str(source), "--json", "--threads", "2").stdout)
+    assert told["tune"] == {}
+    assert told["cpu"]["thread_policy"] == "2 threads, as --threads says"
+
+
+def test_reasons_are_told_on_request(coli: CommandLine, container: Path) -> None:
+    assert "policy" not in coli.run("plan", str(container)).stdout
+    told = coli.run("plan", str(container), "--explain", "--cap", "2").stdout
+    assert "policy: quality, keeps what the model would say" in told
+    assert "2 experts of each layer stay in memory: --cap allows 2" in told
 
 
 def test_a_model_that_does_not_fit_says_what_is_missing(coli: CommandLine, container: Path) -> None:
@@ -76,7 +162,11 @@ def test_a_model_that_does_not_fit_says_what_is_missing(coli: CommandLine, conta
     body = json.loads(coli.run("plan", str(container), "--ram", "0.2", "--json").stdout)
     (plan,) = body["plans"]
     assert plan["runs"] is False
-    assert plan["missing_bytes"] == plan["needed_bytes"] - plan["budget"]["bytes"] > 0
+    budget = plan["tiers"]["ram"]["budget_bytes"]
+    assert plan["missing_bytes"] == plan["needed_bytes"] - budget > 0
+    assert body["tiers"]["disk"]["cold_expert_bytes"] == body["model"]["expert_bytes"]
+    assert (body["bottleneck_class"], body["projected_hit_rate"]) == ("memory", None)
+    assert any("the least that runs is" in warning for warning in body["warnings"])
 
 
 def test_what_cannot_be_streamed_is_told_to_be_converted(coli: CommandLine, source: Path) -> None:

@@ -147,6 +147,16 @@ def test_two_threads_of_one_core_count_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("four_threads")
+def test_packages_of_the_usable_cores_are_counted(tmp_path: Path) -> None:
+    assert machine.num_sockets(tmp_path) == 1
+    files = {
+        f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id": f"{package}\n"
+        for cpu, package in enumerate((0, 1, 0, 1, 2))  # of the last no core may be used
+    }
+    assert machine.num_sockets(write(tmp_path, files)) == 2
+
+
+@pytest.mark.usefixtures("four_threads")
 def test_without_topology_each_processor_is_a_core(tmp_path: Path) -> None:
     assert machine.num_usable_cores(tmp_path) == 4
 

@@ -148,7 +148,9 @@ def _model(path: Path, subject: Subject) -> dict[str, Any]:
     return {
         "path": str(path),
         "family": sizes.config.model_type,
-        "file_bytes": sizes.file_bytes,
+        "shards": len(subject.checkpoint.weight_files()),
+        "model_bytes": sizes.file_bytes,
+        "dense_bytes": sizes.resident_bytes,
         "layers": sizes.config.num_layers,
         "expert_layers": len(sizes.expert_layers),
         "experts": sizes.config.num_experts,
@@ -157,8 +159,12 @@ def _model(path: Path, subject: Subject) -> dict[str, Any]:
         "expert_bytes": sizes.expert_bytes,
         "typical_expert_bytes": sorted(records)[len(records) // 2] if records else 0,
         "max_expert_bytes": max(records, default=0),
-        "resident_bytes": sizes.resident_bytes,
-        "resident": dict(sizes.resident),
+        "expert_bytes_by_layer": {
+            str(layer.layer): layer.num_experts * layer.expert_bytes
+            for layer in sizes.all_expert_layers
+        },
+        "per_cap_bytes": sum(layer.expert_bytes for layer in sizes.all_expert_layers),
+        "dense": dict(sizes.resident),
         "token_bytes": sum(amount.nbytes for amount in sizes.token.values())
         + sum(sizes.config.num_experts_per_token * nbytes for nbytes in records),
         "position_bytes": sizes.position_bytes,
@@ -176,6 +182,8 @@ def _machine(memory: Memory, speeds: Machine, threads: int) -> dict[str, Any]:
         disk = {"bytes_per_s": speeds.disk.bytes_per_s, "latency_s": speeds.disk.latency_s}
     return {
         "cpu": machine.cpu_name(),
+        "cores": machine.num_usable_cores(),
+        "sockets": machine.num_sockets(),
         "threads": threads,
         "isa": kernels.active_isa(),
         "memory": {

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import InsufficientMemory
 from colibri_engine.experts.budget import MemoryBudget
+from colibri_engine.memory_plan import needs_of
 from colibri_engine.planning.forecast import Disk, Experts, Forecast, Machine, Work, decode, prefill
 from colibri_engine.planning.hits import distinct_share, hit_rate
-from colibri_engine.planning.placement import expected_placement
+from colibri_engine.planning.placement import expected_placement, step_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from colibri_engine.planning.rates import Rate
 
     Choices = npt.NDArray[np.float64]
+    Tiers = dict[str, dict[str, Any]]
 
 _POSITIONS: Final = 256  # of the conversation whose next token is estimated
 
@@ -67,7 +69,7 @@ def plan(subject: Subject, case: Case) -> dict[str, Any]:
     try:
         expected = expected_placement(subject.checkpoint, subject.sizes, case.config, case.memory)
     except InsufficientMemory as refusal:
-        return _refused(case, refusal)
+        return _refused(subject.sizes, case, refusal)
     streams = expected.streams
     if expected.excess is not None:
         warnings.append(expected.excess)
@@ -81,7 +83,7 @@ def plan(subject: Subject, case: Case) -> dict[str, Any]:
         "runs": True,
         "mode": "streamed" if streams else "resident",
         "settings": _settings(case.config),
-        "tiers": _tiers(subject.sizes, expected),
+        "tiers": _tiers(subject.sizes, expected.placement.budget, case, expected),
         "hit_rate": work.hit_rate,
         "hit_source": _hit_source(subject, streams=streams),
         "decode": _forecast(token),
@@ -171,14 +173,14 @@ def _num_weights(kinds: Any) -> int:  # noqa: ANN401 - a mapping of amounts
     return sum(amount.num_weights for amount in kinds.values())
 
 
-def _refused(case: Case, refusal: InsufficientMemory) -> dict[str, Any]:
+def _refused(sizes: ModelSizes, case: Case, refusal: InsufficientMemory) -> dict[str, Any]:
     budget = MemoryBudget.of(case.memory, case.config.memory.ram_bytes)
     needed = refusal.needed_bytes
     return {
         "runs": False,
         "mode": "refused",
         "settings": _settings(case.config),
-        "budget": {"bytes": budget.nbytes, "source": budget.source},
+        "tiers": _tiers(sizes, budget, case, None),
         "needed_bytes": needed,
         "missing_bytes": max(0, needed - budget.nbytes),
         "reason": refusal.message,
@@ -198,41 +200,56 @@ def _settings(config: EngineConfig) -> dict[str, Any]:
     }
 
 
-def _tiers(sizes: ModelSizes, expected: Expected) -> dict[str, Any]:
-    placement = expected.placement
-    needs = placement.needs
+def _tiers(sizes: ModelSizes, budget: MemoryBudget, case: Case, found: Expected | None) -> Tiers:
+    """Return what is where; without a placement nothing can run, and every expert is on disk.
+
+    `ram`: budget = dense + runtime + room for experts, and that is taken or free.
+    """
     layers = sizes.all_expert_layers
-    held = sum(expected.held)
-    on_disk = [
-        layer.num_experts - count for layer, count in zip(layers, expected.held, strict=True)
-    ]
+    held = (0,) * len(layers) if found is None else found.held
+    needs = needs_of(
+        sizes.resident_bytes, step_shape(sizes), sizes.config.num_experts_per_token, case.config
+    )
+    reads = 0 if found is None else found.placement.working_bytes
+    runtime = needs.nbytes - needs.resident_bytes + reads
+    room = max(0, budget.nbytes - needs.resident_bytes - runtime)
+    cold = [layer.num_experts - count for layer, count in zip(layers, held, strict=True)]
+    cold_bytes = sum(n * layer.expert_bytes for n, layer in zip(cold, layers, strict=True))
+    warm_bytes = sizes.expert_bytes - cold_bytes
+    slots = found.placement.capacities if found is not None and found.streams else None
     return {
         # Experts are computed by the processor: the keys are there, for whoever reads every tier.
-        "vram": {"bytes": 0, "experts": 0, "devices": [], "budget_bytes": 0, "expert_capacity": 0},
+        "vram": {
+            "devices": [],
+            "budget_bytes": 0,
+            "hot_expert_bytes": 0,
+            "expert_capacity": 0,
+            "requires_host_backing": False,
+            "experts": 0,
+        },
         "ram": {
-            "budget_bytes": placement.budget.nbytes,
-            "budget_source": placement.budget.source,
-            "weights_bytes": needs.resident_bytes,
+            "available_bytes": case.memory.available,
+            "budget_bytes": budget.nbytes,
+            "budget_source": budget.source,
+            "dense_bytes": needs.resident_bytes,
+            "runtime_bytes": runtime,
             "conversations_bytes": needs.kv_bytes,
             "steps_bytes": needs.step_bytes,
             "process_bytes": needs.process_bytes,
-            "experts_bytes": placement.cache_bytes,
-            "reads_bytes": placement.working_bytes,
-            "free_bytes": max(0, placement.budget.nbytes - placement.nbytes),
-            "experts": held,
-            "slots_per_layer": _range(placement.capacities) if expected.streams else None,
+            "reads_bytes": reads,
+            "expert_cache_bytes": room,
+            "warm_expert_bytes": warm_bytes,
+            "free_bytes": max(0, room - warm_bytes),
+            "experts": sum(held),
+            "cache_slots_per_layer": min(held, default=0) if slots is None else min(slots),
+            "max_slots_per_layer": max(held, default=0) if slots is None else max(slots),
         },
         "disk": {
-            "experts": sum(on_disk),
-            "bytes": sum(
-                count * layer.expert_bytes for count, layer in zip(on_disk, layers, strict=True)
-            ),
+            "model_bytes": sizes.file_bytes,
+            "cold_expert_bytes": cold_bytes,
+            "experts": sum(cold),
         },
     }
-
-
-def _range(capacities: tuple[int, ...]) -> list[int]:
-    return [min(capacities), max(capacities)]
 
 
 def _forecast(forecast: Forecast) -> dict[str, Any]:

@@ -60,9 +60,7 @@ def expected_placement(
             there and what limits it.
     """
     layers = sizes.all_expert_layers
-    shape = StepShape(
-        sizes.hidden_size, sizes.expert_width, sizes.config.vocab_size, sizes.position_bytes
-    )
+    shape = step_shape(sizes)
     per_token = sizes.config.num_experts_per_token
     budget = MemoryBudget.of(memory, config.memory.ram_bytes)
     records = [layer.record_bytes for layer in layers if layer.record_bytes is not None]
@@ -88,3 +86,10 @@ def expected_placement(
     every = tuple(layer.num_experts for layer in layers)
     nbytes = tuple(layer.expert_bytes for layer in layers)
     return Expected(Placement(budget, needs, every, 0, nbytes), every, streams=False)
+
+
+def step_shape(sizes: ModelSizes) -> StepShape:
+    """Return what decides about a model's buffers."""
+    return StepShape(
+        sizes.hidden_size, sizes.expert_width, sizes.config.vocab_size, sizes.position_bytes
+    )

@@ -238,9 +238,10 @@ def _chat_help() -> None:
 # ---- tables and reports -------------------------------------------------------------------------
 
 _RAM: Final = {
-    "budget_bytes": 21e9, "weights_bytes": 72.5e6, "conversations_bytes": 201.3e6,
-    "steps_bytes": 49e6, "process_bytes": 256e6, "experts_bytes": 120.4e9, "reads_bytes": 0,
-    "free_bytes": 20.4e9, "slots_per_layer": (12, 14), "experts": 10_200,
+    "budget_bytes": 21e9, "dense_bytes": 72.5e6, "conversations_bytes": 201.3e6,
+    "steps_bytes": 49e6, "process_bytes": 256e6, "warm_expert_bytes": 120.4e9, "reads_bytes": 0,
+    "free_bytes": 20.4e9, "cache_slots_per_layer": 12, "max_slots_per_layer": 14,
+    "experts": 10_200,
 }  # fmt: skip
 
 
@@ -249,8 +250,8 @@ def _plan_of(label: str, factor: float) -> dict[str, Any]:
         "label": label, "runs": True, "mode": "streamed", "hit_rate": 0.913,
         "hit_source": "usual shares", "bottleneck": "disk", "warnings": ["swap is in use"],
         "tiers": {
-            "vram": {"experts": 0, "bytes": 0}, "ram": _RAM,
-            "disk": {"experts": 9_100, "bytes": 61.5e9},
+            "vram": {"experts": 0, "hot_expert_bytes": 0}, "ram": _RAM,
+            "disk": {"experts": 9_100, "cold_expert_bytes": 61.5e9},
         },
         "decode": {
             "tokens_per_second": 3.12 * factor, "hidden_share": 0.4, "missed_bytes": 812e6,
@@ -267,7 +268,7 @@ def _planned(*labels: str) -> Callable[[], None]:
     def draw() -> None:
         report = {
             "model": {
-                "name": "glm-5.2", "family": "glm_moe_dsa", "file_bytes": 380.2e9, "layers": 78,
+                "name": "glm-5.2", "family": "glm_moe_dsa", "model_bytes": 380.2e9, "layers": 78,
                 "expert_layers": 75, "experts": 256, "experts_per_token": 8,
                 "typical_expert_bytes": 19.3e6,
             },

@@ -75,16 +75,18 @@ def test_more_memory_never_gives_fewer_slots_or_hits(ram: int, more: int) -> Non
 @given(st.integers(700 * MB, 1200 * MB))
 def test_what_the_memory_is_for_adds_up(ram: int) -> None:
     found = planned(ram)
+    tiers = found["tiers"]
+    everything = NUM_EXPERTS * 14 * MB
+    assert tiers["ram"]["warm_expert_bytes"] + tiers["disk"]["cold_expert_bytes"] == everything
+    assert tiers["ram"]["experts"] + tiers["disk"]["experts"] == 3 * NUM_EXPERTS
     if not found["runs"]:
         assert found["missing_bytes"] >= 0
+        assert tiers["ram"]["experts"] == tiers["ram"]["cache_slots_per_layer"] == 0
         return
-    tiers = found["tiers"]
-    parts = ("weights", "conversations", "steps", "process", "experts", "reads", "free")
-    total = sum(tiers["ram"][f"{part}_bytes"] for part in parts)
-    assert total == ram
-    assert tiers["ram"]["experts"] + tiers["disk"]["experts"] == 3 * NUM_EXPERTS
-    everything = NUM_EXPERTS * 14 * MB
-    assert tiers["ram"]["experts_bytes"] + tiers["disk"]["bytes"] == everything
+    parts = ("dense", "conversations", "steps", "process", "reads", "warm_expert", "free")
+    assert sum(tiers["ram"][f"{part}_bytes"] for part in parts) == ram
+    sums = ("dense", "runtime", "expert_cache")
+    assert sum(tiers["ram"][f"{part}_bytes"] for part in sums) == ram
 
 
 def test_what_does_not_fit_says_how_much_is_missing() -> None:
@@ -105,12 +107,17 @@ def test_a_draft_layer_nobody_uses_takes_no_memory() -> None:
     config = read_config((), {"SNAP": "model", "COLI_DRAFT": "off"})
     config = replace(config, memory=replace(config.memory, ram_bytes=900 * MB))
     case = Case(config, Memory(900 * MB, 900 * MB), MACHINE)
-    assert plan(replace(whole, sizes=more), case)["tiers"] == plan(whole, case)["tiers"]
+    with_draft, without = (
+        plan(found, case)["tiers"] for found in (replace(whole, sizes=more), whole)
+    )
+    assert with_draft["disk"].pop("model_bytes") > without["disk"].pop("model_bytes")
+    assert with_draft == without
 
 
 def test_a_cap_leaves_the_rest_free() -> None:
     found = planned(2000 * MB, cap=2, may_raise=False)
-    assert found["tiers"]["ram"]["slots_per_layer"] == [2, 2]
+    ram = found["tiers"]["ram"]
+    assert ram["cache_slots_per_layer"] == ram["max_slots_per_layer"] == 2
     assert found["tiers"]["ram"]["free_bytes"] > 500 * MB
     assert found["mode"] == "streamed"
 
@@ -119,7 +126,9 @@ def test_everything_in_memory_is_read_from_memory() -> None:
     found = planned(2000 * MB)
     assert (found["mode"], found["hit_rate"]) == ("resident", 1.0)
     assert found["decode"]["terms"]["read_s"] == 0.0
-    assert found["tiers"]["disk"] == {"experts": 0, "bytes": 0}
+    disk = found["tiers"]["disk"]
+    assert disk["experts"] == disk["cold_expert_bytes"] == 0
+    assert found["tiers"]["ram"]["cache_slots_per_layer"] == NUM_EXPERTS
     assert found["hit_source"] == "everything is in memory"
 
 
@@ -156,6 +165,8 @@ def test_layers_whose_experts_cannot_be_read_one_by_one_stay_in_memory() -> None
     found = plan(mixed, Case(config, Memory(1000 * MB, 1000 * MB), MACHINE))
     assert found["mode"] == "streamed"
     ram = found["tiers"]["ram"]
-    assert ram["weights_bytes"] == 500 * MB + NUM_EXPERTS * first.expert_bytes
+    assert ram["dense_bytes"] == 500 * MB
+    others_bytes = ram["warm_expert_bytes"] - NUM_EXPERTS * first.expert_bytes
+    assert 0 < others_bytes < NUM_EXPERTS * sum(layer.expert_bytes for layer in others)
     assert ram["experts"] + found["tiers"]["disk"]["experts"] == 3 * NUM_EXPERTS
-    assert ram["slots_per_layer"][1] < NUM_EXPERTS
+    assert ram["max_slots_per_layer"] < NUM_EXPERTS
