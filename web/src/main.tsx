@@ -1,4 +1,3 @@
-import '@fontsource-variable/geist/wght.css';
 import '@fontsource-variable/geist-mono/wght.css';
 import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';

@@ -41,21 +41,20 @@ export function early(module: string, font: string): Plugin {
         const chunks = chunksOf(bundle, main);
         const scripts = chunks.map(({ fileName }) => fileName);
         const styles = chunks.flatMap(({ viteMetadata }) => [...(viteMetadata?.importedCss ?? [])]);
-        const tag = (attrs: Record<string, string | true>, name: string): HtmlTagDescriptor[] =>
-          html.includes(`/${name}"`)
-            ? [] // what the first module itself imports is there already
-            : [
-                {
-                  tag: 'link',
-                  // What the frame itself needs goes first.
-                  attrs: { ...attrs, fetchpriority: 'low', crossorigin: true, href: `/${name}` },
-                  injectTo: 'head',
-                },
-              ];
+        const tag = (attrs: Record<string, string | true>, name: string): HtmlTagDescriptor => ({
+          tag: 'link',
+          attrs: { ...attrs, crossorigin: true, href: `/${name}` },
+          injectTo: 'head',
+        });
+        // What the first module itself imports is there already, and the frame needs it first.
+        const later = (attrs: Record<string, string>, names: string[]): HtmlTagDescriptor[] =>
+          names
+            .filter((name) => !html.includes(`/${name}"`))
+            .map((name) => tag({ ...attrs, fetchpriority: 'low' }, name));
         return [
-          ...styles.flatMap((name) => tag({ rel: 'preload', as: 'style' }, name)),
-          ...scripts.flatMap((name) => tag({ rel: 'modulepreload' }, name)),
-          ...tag({ rel: 'preload', as: 'font', type: 'font/woff2' }, text.fileName),
+          tag({ rel: 'preload', as: 'font', type: 'font/woff2' }, text.fileName),
+          ...later({ rel: 'preload', as: 'style' }, styles),
+          ...later({ rel: 'modulepreload' }, scripts),
         ];
       },
     },

@@ -267,6 +267,36 @@ def test_the_frame_is_seen_before_the_page_runs(page: Page, server: ScriptedServ
     assert page.locator(".boot").count() == 0
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1440, 900)])
+def test_the_first_words_of_a_page_stay_where_the_frame_had_them(
+    open_context: OpenContext, busy: ScriptedServer, width: int, height: int
+) -> None:
+    page = open_context(viewport={"width": width, "height": height}).new_page()
+    page.add_init_script(
+        """window.heads = [];
+        const look = () => {
+          const title = document.querySelector('.boot-page h1, main header h1, main h2');
+          const intro = title?.nextElementSibling;
+          if (intro) {
+            const boxes = [title, intro].map((node) => {
+              const { x, y, height } = node.getBoundingClientRect();
+              return [node.textContent, x, y, height];
+            });
+            const seen = JSON.stringify(boxes);
+            if (window.heads.at(-1) !== seen) window.heads.push(seen);
+          }
+          requestAnimationFrame(look);
+        };
+        look();"""
+    )
+    for path in PATHS:
+        page.goto(busy.url + path)
+        expect(page.locator("main")).to_be_visible()
+        expect(page.locator(".boot-page")).to_have_count(0)
+        page.wait_for_timeout(300)
+        assert len(page.evaluate("heads")) == 1, path
+
+
 def test_on_a_phone_nothing_moves_while_a_page_loads(
     open_context: OpenContext, busy: ScriptedServer
 ) -> None:

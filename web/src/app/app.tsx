@@ -4,6 +4,7 @@ import { BrowserRouter, Link, Route, Routes, useLocation } from 'react-router';
 import { ErrorBoundary } from '@/components/error-boundary';
 import { useNotices } from '@/lib/notices';
 import styles from './app.module.css';
+import { pageAt } from './page-loaders';
 import { PAGES } from './pages';
 import { Shell } from './shell/shell';
 
@@ -28,11 +29,10 @@ export function App() {
 }
 
 function Pages() {
-  const { t } = useTranslation();
   const { pathname } = useLocation();
   return (
     <ErrorBoundary resetKey={pathname}>
-      <Suspense fallback={<p className={styles.loading}>{t('shell.loading')}</p>}>
+      <Suspense fallback={<Coming />}>
         <Routes>
           {PAGES.flatMap(({ paths, Component }) =>
             paths.map((path) => <Route key={path} path={path} element={<Component />} />),
@@ -41,6 +41,26 @@ function Pages() {
         </Routes>
       </Suspense>
     </ErrorBoundary>
+  );
+}
+
+/** A page whose part of the build is on its way: what the frame shows of it, so that nothing moves. */
+function Coming() {
+  const { t } = useTranslation(['common', 'frame']);
+  const { pathname } = useLocation();
+  const page = pageAt(pathname);
+  return (
+    <div className="boot-page" data-page={page} aria-busy="true">
+      {page !== null && !pathname.startsWith('/c/') && (
+        <div>
+          <h1>{t(`frame:${page}.title`)}</h1>
+          <p>{t(`frame:${page}.intro`)}</p>
+        </div>
+      )}
+      <p className="visually-hidden" role="status">
+        {t('shell.loading')}
+      </p>
+    </div>
   );
 }
 

@@ -1,10 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { afterPaint, markLooks, showFailure } from './first-frame';
+import { afterPaint, markLooks, showFailure, writeHead } from './first-frame';
 import { pageAt } from './page-loaders';
 import { PAGES } from './pages';
 
 beforeEach(() => {
-  document.body.innerHTML = '<div id="root"><div class="boot"></div></div>';
+  document.body.innerHTML =
+    '<div id="root"><div class="boot"><div class="boot-page"></div></div></div>';
 });
 
 afterEach(() => {
@@ -34,6 +35,22 @@ describe('the frame before the page', () => {
     localStorage.setItem('colibri.theme', 'purple');
     markLooks();
     expect(marks()).toEqual([]);
+  });
+
+  it.each([
+    ['en', '/brain', 'Brain', 'Every cell is one expert'],
+    ['it', '/settings', 'Impostazioni', 'Ciò che si imposta'],
+    ['en', '/', 'What shall we think about?', 'Everything you say'],
+  ])('has in %s at %s the words the page begins with', (locale, path, title, intro) => {
+    localStorage.setItem('colibri-locale', locale);
+    writeHead(path);
+    expect(document.querySelector('.boot-page h1')).toHaveTextContent(title);
+    expect(document.querySelector('.boot-page p')).toHaveTextContent(intro);
+  });
+
+  it.each(['/c/some', '/nowhere'])('says nothing at %s, where the page will not', (path) => {
+    writeHead(path);
+    expect(document.querySelector('.boot-page')).toBeEmptyDOMElement();
   });
 
   it('is painted before anything else runs', async () => {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { detectLocale, LOCALES, resources } from './i18n';
+import { resources } from './i18n';
+import { detectLocale, LOCALES } from './locale';
 
 // A language may have more plural forms than another: their names end in these.
 const PLURAL = /_(?:zero|one|two|few|many|other)$/;

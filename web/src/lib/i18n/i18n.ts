@@ -1,12 +1,11 @@
 // Texts of the page: one JSON file per namespace and language under locales/. A namespace belongs to
-// one feature; `common` to the shell. Missing texts fall back to English.
+// one feature; `common` to the shell, `frame` to what is shown first. Missing texts fall back to
+// English.
 import i18next, { type Resource } from 'i18next';
 import { initReactI18next } from 'react-i18next';
 import { readStored, writeStored } from '@/lib/storage';
 import { LOCALE_KEY } from '@/lib/stored-looks';
-
-export const LOCALES = { en: 'English', it: 'Italiano' } as const;
-export type Locale = keyof typeof LOCALES;
+import { detectLocale, type Locale } from './locale';
 
 const files = import.meta.glob<Record<string, unknown>>('./locales/*/*.json', {
   eager: true,
@@ -22,21 +21,6 @@ export function resources(): Resource {
     (found[locale] ??= {})[namespace] = texts;
   }
   return found;
-}
-
-function isLocale(text: string | null | undefined): text is Locale {
-  return text !== null && text !== undefined && text in LOCALES;
-}
-
-/** The stored language, else the first of the browser's that there is, else English. */
-export function detectLocale(stored: string | null, preferred: readonly string[]): Locale {
-  if (isLocale(stored)) return stored;
-  for (const tag of preferred) {
-    const language = tag.toLowerCase().split('-')[0];
-    if (isLocale(tag)) return tag;
-    if (isLocale(language)) return language;
-  }
-  return 'en';
 }
 
 export function setLocale(locale: Locale): void {

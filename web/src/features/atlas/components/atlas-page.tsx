@@ -1,6 +1,7 @@
 // The measured atlas of the experts: which topics each one prefers, as a galaxy and as a table.
-import { useEffect, useState } from 'react';
+import { useState } from 'react';
 import { useTranslation } from 'react-i18next';
+import { PageHead } from '@/components/page-head';
 import type { Atlas } from '@/lib/atlas/atlas';
 import { useAtlas } from '@/lib/atlas/use-atlas';
 import { formatCount } from '@/lib/format';
@@ -17,19 +18,18 @@ import Galaxy from './galaxy';
 export default function AtlasPage() {
   const { t } = useTranslation('atlas');
   const state = useAtlas();
-  useEffect(() => {
-    document.title = `${t('title')} · coli`;
-  }, [t]);
   if (state.status === 'ready') return <Loaded atlas={state.atlas} />;
   return (
-    <div className={styles.empty}>
-      <h1>{t('title')}</h1>
-      <p role="status">{t(`empty.${state.status}`)}</p>
-      {state.status === 'missing' && (
-        <pre>
-          <code>{'coli atlas sweep --model MODEL\ncoli atlas analyze --model MODEL'}</code>
-        </pre>
-      )}
+    <div className={styles.bare}>
+      <PageHead page="atlas" />
+      <div className={styles.empty}>
+        <p role="status">{t(`empty.${state.status}`)}</p>
+        {state.status === 'missing' && (
+          <pre>
+            <code>{'coli atlas sweep --model MODEL\ncoli atlas analyze --model MODEL'}</code>
+          </pre>
+        )}
+      </div>
     </div>
   );
 }
@@ -44,13 +44,12 @@ function Loaded({ atlas }: { atlas: Atlas }) {
   const numSpecialists = atlas.experts.filter(({ isSpecialist }) => isSpecialist).length;
   return (
     <div className={styles.page}>
-      <header className={styles.head}>
-        <h1>{t('title')}</h1>
+      <PageHead page="atlas">
         <p>
           {t('counts', { total: count(atlas.experts.length), specialists: count(numSpecialists) })}
           {atlas.numSkipped > 0 && ` · ${t('skipped', { shown: count(atlas.numSkipped) })}`}
         </p>
-      </header>
+      </PageHead>
       <section className={joinClasses(styles.stage, 'always-dark')} aria-label={t('stage')}>
         <Galaxy
           atlas={atlas}
@@ -59,7 +58,6 @@ function Loaded({ atlas }: { atlas: Atlas }) {
           onSelect={setSelected}
           onScene={onScene}
         />
-        <p className={styles.caption}>{t('caption')}</p>
       </section>
       <div className={styles.side}>
         <AtlasControls

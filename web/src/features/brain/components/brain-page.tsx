@@ -1,6 +1,6 @@
 // The whole model at a glance: every expert, where it is, how often it is used, and when.
-import { useEffect } from 'react';
 import { useTranslation } from 'react-i18next';
+import { PageHead } from '@/components/page-head';
 import { formatCount } from '@/lib/format';
 import { joinClasses } from '@/lib/join-classes';
 import { useHealth, useServerState, useTelemetryAge, useWatch } from '@/lib/telemetry/hooks';
@@ -15,16 +15,11 @@ export default function BrainPage() {
   const { map, isUnreadable } = useExpertMap();
   const age = useTelemetryAge();
   useWatch('experts');
-  useEffect(() => {
-    document.title = `${t('title')} · coli`;
-  }, [t]);
   const count = (value: number): string => formatCount(value, i18n.language);
   const isStale = isUnreadable || (age?.isStale ?? false);
   return (
     <div className={styles.page}>
-      <header className={styles.head}>
-        <h1>{t('title')}</h1>
-        <p className={styles.intro}>{t('intro')}</p>
+      <PageHead page="brain">
         {map !== null && (
           <p>
             {t('shape', {
@@ -39,7 +34,7 @@ export default function BrainPage() {
             {isUnreadable ? t('unreadable') : t('stale', { seconds: age?.seconds ?? 0 })}
           </p>
         )}
-      </header>
+      </PageHead>
       {map === null ? (
         <Waiting isUnreadable={isUnreadable} />
       ) : (

@@ -13,7 +13,7 @@ import styles from './mini-brain.module.css';
 const KEY = 'colibri.mini-brain';
 
 export default function MiniBrain() {
-  const { t } = useTranslation('brain');
+  const { t } = useTranslation(['brain', 'frame']);
   const hasExperts = useTelemetry((state) => state.experts !== null);
   const [isOpen, setIsOpen] = useState(() => readStored(KEY) !== 'closed');
   if (!hasExperts) return null;
@@ -24,7 +24,7 @@ export default function MiniBrain() {
   return (
     <section className={styles.mini} aria-label={t('mini.title')}>
       <header className={styles.head}>
-        <h3>{t('title')}</h3>
+        <h3>{t('frame:brain.title')}</h3>
         <IconButton
           size="small"
           label={t(isOpen ? 'mini.close' : 'mini.open')}

@@ -9,17 +9,20 @@ import styles from './chat-empty.module.css';
 const STARTERS = ['explain', 'write', 'code'] as const;
 
 export function ChatEmpty({ id }: { id: string }) {
-  const { t } = useTranslation('chat');
+  const { t } = useTranslation(['chat', 'frame']);
   const model = useConnection((state) => state.model);
-  const isConnected = useConnection((state) => state.status === 'connected');
+  const status = useConnection((state) => state.status);
+  const isConnected = status === 'connected';
   const server = useServerState();
   const isReady = server === 'ready' || server === 'foreign' || server === 'unknown';
   return (
     <div className={styles.empty}>
       <div className={styles.inner}>
-        <h2>{t('empty.title')}</h2>
-        <p>
-          {!isConnected ? t('empty.text') : isReady ? t('empty.ready', { model }) : t('empty.busy')}
+        <h2>{t('frame:chat.title')}</h2>
+        <p className={styles.intro}>{t('frame:chat.intro')}</p>
+        <p className={styles.state} data-ready={isConnected && isReady}>
+          {isConnected && t(isReady ? 'empty.ready' : 'empty.busy', { model })}
+          {status !== 'connected' && status !== 'probing' && t('empty.none')}
         </p>
         <ul className={styles.starters}>
           {STARTERS.map((starter) => (

@@ -1,8 +1,9 @@
 // Where the time of each turn went: shares, charts, and a table that says the same in numbers.
 import { Download } from 'lucide-react';
-import { useEffect, useMemo, useState } from 'react';
+import { useMemo, useState } from 'react';
 import { useTranslation } from 'react-i18next';
 import { Button } from '@/components/button';
+import { PageHead } from '@/components/page-head';
 import { saveFile } from '@/lib/save-file';
 import { useServerState, useTelemetryAge, useTurns, useWatch } from '@/lib/telemetry/hooks';
 import { useTelemetry } from '@/lib/telemetry/telemetry-store';
@@ -23,16 +24,12 @@ export default function ProfilingPage() {
   const age = useTelemetryAge();
   const [selected, setSelected] = useState<number | null>(null);
   useWatch('profile');
-  useEffect(() => {
-    document.title = `${t('title')} · coli`;
-  }, [t]);
   const last = rows.at(-1);
   if (last === undefined) return <Waiting />;
   const window = sumPhases(rows);
   return (
     <div className={styles.page}>
-      <header className={styles.head}>
-        <h1>{t('title')}</h1>
+      <PageHead page="profiling">
         <p>{t(`verdict.${verdictOf(window)}`)}</p>
         {age?.isStale === true && (
           <p className={styles.stale} role="status">
@@ -53,7 +50,7 @@ export default function ProfilingPage() {
             JSON
           </Button>
         </span>
-      </header>
+      </PageHead>
       <TurnTiles row={last} />
       <section className={styles.shares} aria-label={t('shares')}>
         <PhaseBar
@@ -77,9 +74,11 @@ function Waiting() {
   const server = useServerState();
   const reason = server === 'foreign' || server === 'locked' ? server : 'waiting';
   return (
-    <div className={styles.empty}>
-      <h1>{t('title')}</h1>
-      <p role="status">{t(`empty.${reason}`)}</p>
+    <div className={styles.page}>
+      <PageHead page="profiling" />
+      <p className={styles.empty} role="status">
+        {t(`empty.${reason}`)}
+      </p>
     </div>
   );
 }

@@ -1,6 +1,7 @@
 import { useTranslation } from 'react-i18next';
 import { Field, FieldGroup } from '@/components/field';
-import { LOCALES, setLocale, type Locale } from '@/lib/i18n/i18n';
+import { setLocale } from '@/lib/i18n/i18n';
+import { LOCALES, type Locale } from '@/lib/i18n/locale';
 import { THEMES, useTheme, type Theme } from '@/lib/theme';
 
 export function AppearanceGroup() {

@@ -1,17 +1,13 @@
 // The page around the groups of settings.
-import { useEffect, type ReactNode } from 'react';
-import { useTranslation } from 'react-i18next';
+import type { ReactNode } from 'react';
+import { PageHead } from '@/components/page-head';
 import styles from './settings-frame.module.css';
 
 export function SettingsFrame({ children }: { children: ReactNode }) {
-  const { t } = useTranslation('settings');
-  useEffect(() => {
-    document.title = `${t('title')} · coli`;
-  }, [t]);
   return (
     <div className={styles.page}>
       <div className={styles.column}>
-        <h1>{t('title')}</h1>
+        <PageHead page="settings" />
         {children}
       </div>
     </div>
