@@ -41,10 +41,11 @@ def client_names(incomplete: str) -> list[str]:
 def profile_names(incomplete: str) -> list[str]:
     """Return the profiles of the configuration files."""
     from colibri_cli.config_layers import read_files
+    from colibri_cli.settings import config_file_given
     from colibri_protocol.errors import ColibriError
 
     try:
-        names = sorted({name for file in read_files() for name in file.profiles})
+        names = sorted({name for file in read_files(config_file_given()) for name in file.profiles})
     except ColibriError:
         return []
     return _beginning(incomplete, names)

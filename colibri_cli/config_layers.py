@@ -1,15 +1,16 @@
 """Configuration files: which count, and how their tables lie over each other.
 
 TOML: `[default]` for every command, `[<command>]` over it, `[profile.NAME]` and
-`[profile.NAME.<command>]` over both when that profile was chosen. Two files count, key by key:
-`config.toml` in the user's configuration directory, and over it `colibri.toml` in the current
-directory or a parent up to the repository's root or home. `--config FILE` is read instead of both.
+`[profile.NAME.<command>]` over both when that profile was chosen. Three files count, key by key:
+`config.toml` in the user's configuration directory, over it `colibri.toml` in the current
+directory or a parent up to the repository's root or home, and over both the file of `--config`.
 Knows no flags and no variables: `settings` puts those on top.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,18 +73,26 @@ def config_paths(given: str | None = None) -> list[Path]:
     Raises:
         UsageError: the named one does not exist.
     """
-    if given is not None:
-        try:
-            path = Path(given).expanduser()
-        except RuntimeError:  # in the home directory of nobody
-            path = Path(given)
-        if not path.is_file():
-            raise UsageError(f"there is no configuration file {given!r}", hint="check --config")
-        return [path]
     user = paths.config_dir() / "config.toml"
     project = _project_file()
     found = [user] if user.is_file() else []
-    return found if project is None else [*found, project]
+    found += [] if project is None else [project]
+    if given is None:
+        return found
+    named = _named_file(given)
+    return [*(path for path in found if not path.samefile(named)), named]
+
+
+def _named_file(given: str) -> Path:
+    try:
+        path = Path(given).expanduser()
+    except RuntimeError:  # in the home directory of nobody
+        path = Path(given)
+    if not path.is_file():
+        raise UsageError(
+            f"there is no configuration file {given!r}", hint="check --config, or COLI_CONFIG"
+        )
+    return path
 
 
 def config_path(given: str | None = None) -> Path | None:
@@ -224,7 +233,7 @@ def _project_file() -> Path | None:
 
 
 def read_toml(path: Path) -> Mapping[str, Any]:
-    """Read a file as it is.
+    """Read a file as it is; one that did not change since is not read again.
 
     Raises:
         SettingsError: it cannot be read, or is no TOML.
@@ -232,8 +241,8 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     import tomllib
 
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        status = path.stat()
+        return _parsed(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise file_error(
             path, "config", f"cannot be read ({error.strerror})", "check its permissions"
@@ -242,6 +251,14 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         raise file_error(
             path, "config", f"is not valid TOML ({error})", "`coli config edit` opens it"
         ) from error
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: Path, _changed_ns: int, _num_bytes: int) -> Mapping[str, Any]:
+    import tomllib
+
+    with path.open("rb") as file:
+        return tomllib.load(file)
 
 
 def file_error(path: Path, name: str, problem: str, hint: str | None = None) -> SettingsError:

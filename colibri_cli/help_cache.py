@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from colibri_cli import __version__, paths
 from colibri_cli.config_layers import config_paths
-from colibri_cli.settings import plugin_choice
+from colibri_cli.settings import config_file_given, plugin_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def _key() -> str:
     choice = plugin_choice()
     parts = [__version__, sys.version, repr(sorted(choice.disabled))]
     parts.append("all" if choice.only is None else repr(sorted(choice.only)))
-    parts += _stamps(config_paths())
+    parts += _stamps(config_paths(config_file_given()))
     parts += _stamps(_plugin_files())
     for folder in sys.path:
         parts += _distributions(folder)

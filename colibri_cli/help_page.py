@@ -70,12 +70,12 @@ def page() -> str:
     from colibri_cli.help_cache import plugin_summaries
     from colibri_cli.settings import is_light_terminal, shows_color
     from colibri_cli.wrapping import say
-    from colibri_protocol.errors import SettingsError
+    from colibri_protocol.errors import ColibriError
 
     plugins: dict[str, str] = {}
     try:
         plugins = plugin_summaries()
-    except SettingsError as error:  # help is wanted most when something is broken
+    except ColibriError as error:  # help is wanted most when something is broken
         say(f"coli: {error.message}; commands of plugins are left out")
     return render(
         plugins,

@@ -57,10 +57,10 @@ def _run(arguments: list[str]) -> int:
     from typer import TyperException
 
     from colibri_cli.errors import EXIT_USAGE, UsageError, outcome_of
-    from colibri_cli.settings import use_strict_plugins, wants_traceback
+    from colibri_cli.settings import use_early_options, wants_traceback
     from colibri_protocol.errors import ColibriError
 
-    use_strict_plugins(arguments)
+    use_early_options(arguments)
     try:
         if arguments in (["-h"], ["--help"]):  # nothing at all may be a shell that completes
             from colibri_cli.help_page import page
@@ -132,18 +132,18 @@ def _raise_on_end_signals() -> None:
 
 def _report(error: ColibriError, arguments: list[str]) -> None:
     """Write what happened and what to do on stderr; JSON when `--json` was asked for."""
-    hint = error.hint or _usual_hint(error, arguments)
+    usual_hint = _usual_hint(error, arguments)
     if "--json" in arguments:
         import json
 
-        body = {"code": error.code, "message": error.message, "hint": hint}
+        body = {"code": error.code, "message": error.message, "hint": error.hint or usual_hint}
         _write_error(json.dumps({"error": body}, ensure_ascii=False))
         return
-    lines = [f"{PROGRAM}: {error.message}"]
-    lines += [f"  | {line}" for line in getattr(error, "stderr_tail", ())]
-    lines += [f"  {hint}"] if hint else []
+    from colibri_cli.terminal.answer_text import error_lines
     from colibri_cli.wrapping import fitted
 
+    first, *rest = error_lines(error, usual_hint)
+    lines = [f"{PROGRAM}: {first}", *rest]
     with suppress(ValueError):  # closed
         lines = fitted(lines, sys.stderr)
     for line in lines:

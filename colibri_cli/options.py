@@ -179,7 +179,7 @@ class OutputOptions:
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Configuration file to read instead of the usual ones.",
+            help="Configuration file that counts more than the usual ones; also COLI_CONFIG.",
             show_default=False,
             rich_help_panel=_OUTPUT,
         ),

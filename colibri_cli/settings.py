@@ -25,6 +25,7 @@ from colibri_protocol.settings import (
     ResolvedSettings,
     nearest,
     resolve,
+    resolve_setting,
     unknown_variables,
 )
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from colibri_cli.options import OutputOptions
 
+_CONFIG_VARIABLE: Final = "COLI_CONFIG"
 _ALWAYS_READ: Final = frozenset({"debug", "color", "log", "theme"})
 _THEMES: Final = frozenset({"dark", "light"})
 
@@ -90,15 +92,18 @@ def check_file(path: Path) -> None:
 def _resolved(
     given: str | None, command: str, flags: Mapping[str, object], environ: Mapping[str, str]
 ) -> ResolvedSettings:
-    files = read_files(given)
+    files = read_files(config_file_given(given))
     layers = layers_of(files, command)
-    settings = resolve(flags, environ, layers.values, config_sources=layers.sources)
-    profile = settings.text("profile")
-    if profile is None:
-        return settings
-    check_profile(files, profile, settings["profile"].origin.name)
-    layers = layers_of(files, command, profile)
+    profile = resolve_setting("profile", flags, environ, layers.values, layers.sources)
+    if isinstance(profile.value, str):
+        check_profile(files, profile.value, profile.origin.name)
+        layers = layers_of(files, command, profile.value)
     return resolve(flags, environ, layers.values, config_sources=layers.sources)
+
+
+def config_file_given(flag: str | None = None) -> str | None:
+    """Return the configuration file that `--config` or COLI_CONFIG names; None: neither does."""
+    return flag if flag is not None else os.environ.get(_CONFIG_VARIABLE) or None
 
 
 def editor() -> str:
@@ -148,7 +153,7 @@ def plugin_choice() -> PluginChoice:
     """
     variable = os.environ.get("COLI_LOAD_PLUGINS")
     only = None if variable is None else frozenset(_words(variable))
-    path, table = plugin_table()
+    path, table = plugin_table(config_file_given())
     tables = {name: value for name, value in table.items() if isinstance(value, dict)}
     disabled = table.get("disabled", [])
     for name in table.keys() - tables.keys() - {"disabled"}:
@@ -181,10 +186,15 @@ def wants_traceback(arguments: Sequence[str]) -> bool:
     return "--debug" in arguments or os.environ.get("COLI_DEBUG", "") in {"1", "2"}
 
 
-def use_strict_plugins(arguments: Sequence[str]) -> None:
-    """Let a broken plugin end the command where it was asked for, before any is loaded."""
-    if "--strict-plugins" in arguments[: arguments.index("--") if "--" in arguments else None]:
+def use_early_options(arguments: Sequence[str]) -> None:
+    """Hand on what decides about plugins, which are loaded before options are read."""
+    words = list(arguments[: arguments.index("--") if "--" in arguments else None])
+    if "--strict-plugins" in words:
         os.environ["COLI_STRICT_PLUGINS"] = "1"
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        name, is_joined, value = word.partition("=")
+        if name == "--config" and (file := value if is_joined else following):
+            os.environ[_CONFIG_VARIABLE] = file
 
 
 def misspelt_variables() -> dict[str, str | None]:

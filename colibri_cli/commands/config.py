@@ -12,7 +12,14 @@ from colibri_cli import completing
 from colibri_cli.config_layers import PROFILES, config_path, config_paths
 from colibri_cli.errors import EXIT_FAILED, UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, filled, takes
-from colibri_cli.settings import check_file, editor, effective_settings, has_editor, prepare
+from colibri_cli.settings import (
+    check_file,
+    config_file_given,
+    editor,
+    effective_settings,
+    has_editor,
+    prepare,
+)
 from colibri_cli.wrapping import say
 from colibri_protocol.settings import SETTINGS, Origin, Scope, Setting, SettingValue, nearest
 
@@ -99,8 +106,10 @@ def show_command(options: ShowOptions) -> None:
     if options.json:
         body = {
             "schema_version": _SCHEMA_VERSION,
-            "file": _text(config_path(options.config)),
-            "files": [str(path) for path in reversed(config_paths(options.config))],
+            "file": _text(config_path(config_file_given(options.config))),
+            "files": [
+                str(path) for path in reversed(config_paths(config_file_given(options.config)))
+            ],
             "profile": found.text("profile"),
             "settings": {
                 name: {"value": value, "origin": origin.kind.value, "source": origin.name or None}
@@ -184,7 +193,7 @@ def unset_command(options: UnsetOptions) -> None:
 @takes(PathOptions)
 def check_command(options: PathOptions) -> None:
     """Check the configuration files: keys, types, ranges, of every profile too."""
-    paths = config_paths(options.config)
+    paths = config_paths(config_file_given(options.config))
     if not paths:
         say("there is no configuration file")
         return
@@ -234,7 +243,7 @@ def edit_command(options: PathOptions) -> None:
 def _file(options: OutputOptions) -> Path:
     from colibri_cli.config_file import user_config_file
 
-    return config_path(options.config) or user_config_file()
+    return config_path(config_file_given(options.config)) or user_config_file()
 
 
 def _tables(options: OutputOptions, table: str) -> tuple[str, ...]:

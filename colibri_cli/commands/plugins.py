@@ -11,7 +11,7 @@ import typer
 from colibri_cli.config_layers import config_path
 from colibri_cli.errors import UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
-from colibri_cli.settings import plugin_choice, prepare
+from colibri_cli.settings import config_file_given, plugin_choice, prepare
 from colibri_cli.wrapping import say
 from colibri_protocol.settings import nearest
 
@@ -131,7 +131,7 @@ def _switch(options: NameOptions, *, is_on: bool) -> None:
             hint=f"did you mean {near!r}?" if near else "`coli plugins list` names them",
         )
     changed = disabled - {options.name} if is_on else disabled | {options.name}
-    path = config_path(options.config) or user_config_file()
+    path = config_path(config_file_given(options.config)) or user_config_file()
     if changed != disabled:
         set_key(path, "plugins", "disabled", sorted(changed))
     if not options.quiet:

@@ -18,13 +18,17 @@ def visible(text: str) -> str:
     return "".join(c for c in text if c in _KEPT_CONTROLS or not _is_control(c))
 
 
-def error_lines(error: ColibriError) -> list[str]:
-    """Return what went wrong, the last words of an engine that died, and what to do."""
+def error_lines(error: ColibriError, usual_hint: str | None = None) -> list[str]:
+    """Return what went wrong, the last words of an engine that died, and what to do.
+
+    Args:
+        error: What happened.
+        usual_hint: What to do where the error itself says nothing about it.
+    """
     lines = [visible(error.message)]
     lines += [f"  | {visible(line)}" for line in getattr(error, "stderr_tail", ())]
-    if error.hint:
-        lines.append(f"  {visible(error.hint)}")
-    return lines
+    hint = error.hint or usual_hint
+    return [*lines, f"  {visible(hint)}"] if hint else lines
 
 
 def statistics_line(done: Completed) -> str:

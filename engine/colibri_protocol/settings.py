@@ -134,10 +134,7 @@ def resolve(
     sources = {**dict.fromkeys(config, config_name), **(config_sources or {})}
     _check_config_keys(rows, sources)
     return ResolvedSettings(
-        {
-            name: _resolve_one(row, flags.get(name), environ, (config, sources))
-            for name, row in rows.items()
-        }
+        {name: resolve_setting(name, flags, environ, config, sources) for name in rows}
     )
 
 
@@ -184,13 +181,26 @@ def nearest(name: str, known: Mapping[str, object] | set[str]) -> str | None:
     return found[0] if found else None
 
 
-def _resolve_one(
-    row: Setting,
-    flag: object,
+def resolve_setting(
+    name: str,
+    flags: Mapping[str, object],
     environ: Mapping[str, str],
-    config: tuple[Mapping[str, object], Mapping[str, str]],
+    config: Mapping[str, object],
+    sources: Mapping[str, str],
 ) -> ResolvedValue:
-    values, sources = config
+    """Merge all sources of one setting, as `resolve` does for all.
+
+    Args:
+        name: The setting.
+        flags: Setting name to the value of its flag; None: not given.
+        environ: The environment; an empty variable counts as unset.
+        config: Setting name to the value in the configuration file.
+        sources: Setting name to the name of that file, of all in `config`.
+
+    Raises:
+        SettingsError: The value cannot be used.
+    """
+    row, flag = SETTINGS[name], flags.get(name)
     if flag is not None:
         source = row.flags[0] if row.flags else row.name
         value = row.parse(flag, source) if isinstance(flag, str) else row.check(flag, source)
@@ -199,9 +209,9 @@ def _resolve_one(
         if text := environ.get(variable, "").strip():
             value = row.parse(text, variable)
             return ResolvedValue(row, value, Origin(OriginKind.ENVIRONMENT, variable))
-    if row.name in values:
+    if row.name in config:
         config_name = sources[row.name]
         source = f"{row.name} in {config_name}"
-        value = row.check(values[row.name], source)
+        value = row.check(config[row.name], source)
         return ResolvedValue(row, value, Origin(OriginKind.CONFIG, config_name))
     return ResolvedValue(row, row.default, Origin(OriginKind.DEFAULT))

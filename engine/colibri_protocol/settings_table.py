@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from colibri_protocol.draft_settings import DRAFT_ROWS
 from colibri_protocol.expert_settings import EXPERT_ROWS
 from colibri_protocol.limits import MAX_SLOT
-from colibri_protocol.options import MAX_SEED, MAX_TOKEN_ID
+from colibri_protocol.reply_settings import REPLY_ROWS
 from colibri_protocol.server_settings import SERVER_ROWS
 from colibri_protocol.setting import Kind, Scope, Setting
 from colibri_protocol.upstream_settings import UPSTREAM_ROWS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # those about plugins, which are read before there are settings.
 INTERNAL_VARIABLES: Final = frozenset(
     {
+        "COLI_CONFIG",
         "COLI_LOAD_PLUGINS",
         "COLI_MODEL_MODULES",
         "COLI_PARENT_PID",
@@ -110,117 +111,7 @@ _ROWS: Final = (
         help="What conversations' keys and values are kept as: bf16 takes half the memory of f32"
         " and rounds them to 8 bits of precision, which can change answers a little.",
     ),
-    # ---- replies ----
-    Setting(
-        name="max_tokens",
-        kind=Kind.INTEGER,
-        scope=Scope.BOTH,
-        env=("COLI_MAX_TOKENS", "NGEN"),
-        flags=("--max-tokens", "--ngen"),
-        default_text="1024, in `coli chat` 16384; 256 in an engine asked for no number",
-        low=1,
-        high=MAX_TOKEN_ID,
-        help="Most tokens of one reply.",
-    ),
-    Setting(
-        name="temperature",
-        kind=Kind.NUMBER,
-        scope=Scope.BOTH,
-        env=("COLI_TEMP",),
-        flags=("--temp",),
-        default_text="the model's own, else 0.7",
-        low=0,
-        high=2,
-        help="How freely tokens are chosen; 0 always takes the likeliest.",
-    ),
-    Setting(
-        name="top_p",
-        kind=Kind.NUMBER,
-        scope=Scope.BOTH,
-        env=("COLI_TOP_P", "NUCLEUS"),
-        flags=("--top-p",),
-        default_text="the model's own, else 0.9",
-        low=0,
-        low_open=True,
-        high=1,
-        help="Choose among the likeliest tokens that together have this probability; 1 is off.",
-    ),
-    Setting(
-        name="top_k",
-        kind=Kind.INTEGER,
-        scope=Scope.CLI,
-        env=("COLI_TOP_K",),
-        flags=("--top-k",),
-        default_text="the model's own, else 0",
-        low=0,
-        high=MAX_TOKEN_ID,
-        help="Choose among this many likeliest tokens; 0 is off.",
-    ),
-    Setting(
-        name="min_p",
-        kind=Kind.NUMBER,
-        scope=Scope.CLI,
-        env=("COLI_MIN_P",),
-        flags=("--min-p",),
-        default_text="the model's own, else 0",
-        low=0,
-        high=1,
-        help="Drop tokens less likely than this share of the likeliest; 0 is off.",
-    ),
-    Setting(
-        name="repetition_penalty",
-        kind=Kind.NUMBER,
-        scope=Scope.CLI,
-        env=("COLI_REPETITION_PENALTY",),
-        flags=("--repetition-penalty",),
-        default_text="the model's own, else 1",
-        low=0,
-        low_open=True,
-        high=10,
-        help="Make tokens that occurred less likely; 1 is off.",
-    ),
-    Setting(
-        name="frequency_penalty",
-        kind=Kind.NUMBER,
-        scope=Scope.CLI,
-        env=("COLI_FREQUENCY_PENALTY",),
-        flags=("--frequency-penalty",),
-        default=0.0,
-        low=-2,
-        high=2,
-        help="Lower a token's score by this for each time the reply has it.",
-    ),
-    Setting(
-        name="presence_penalty",
-        kind=Kind.NUMBER,
-        scope=Scope.CLI,
-        env=("COLI_PRESENCE_PENALTY",),
-        flags=("--presence-penalty",),
-        default=0.0,
-        low=-2,
-        high=2,
-        help="Lower a token's score by this once the reply has it.",
-    ),
-    Setting(
-        name="seed",
-        kind=Kind.INTEGER,
-        scope=Scope.BOTH,
-        env=("COLI_SEED", "SEED"),
-        flags=("--seed",),
-        default_text="different each time",
-        low=0,
-        high=MAX_SEED,
-        help="Start of the random numbers; the same seed gives the same reply.",
-    ),
-    Setting(
-        name="think",
-        kind=Kind.SWITCH,
-        scope=Scope.CLI,
-        env=("COLI_THINK", "THINK"),
-        flags=("--think",),
-        default=False,
-        help="Let a model that can reason do so before it answers.",
-    ),
+    *REPLY_ROWS,
     # ---- how it runs ----
     Setting(
         name="numerics",

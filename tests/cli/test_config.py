@@ -12,6 +12,8 @@ from tests.fakes.command_line import CommandLine
 
 pytestmark = pytest.mark.e2e
 
+FILES = ("seed", "ctx", "port")  # set by the user's file, the project's, and the named one
+
 
 def user_file(coli: CommandLine, text: str) -> Path:
     path = coli.home / "config" / "colibri" / "config.toml"
@@ -36,6 +38,51 @@ def test_variable_beats_project_file_beats_user_file_and_each_is_named(coli: Com
     coli.variables["COLI_CTX"] = "400"
     assert shown(coli)["ctx"] == {"value": 400, "origin": "environment", "source": "COLI_CTX"}
     assert shown(coli)["seed"] == {"value": None, "origin": "default", "source": None}
+
+
+def test_the_named_file_lies_over_both_others_key_by_key(coli: CommandLine) -> None:
+    user = user_file(coli, "[default]\nctx = 100\nseed = 1\n[profile.work]\nseed = 5\n")
+    project = coli.home / "colibri.toml"
+    project.write_text("[default]\nctx = 200\nport = 9000\n")
+    named = coli.home / "named.toml"
+    named.write_text("[default]\nport = 9001\n[serve]\nport = 9002\n")
+    sources = [(name, shown(coli, "--config", "named.toml")[name]["source"]) for name in FILES]
+    assert sources == [("seed", str(user)), ("ctx", str(project)), ("port", "named.toml")]
+    body = json.loads(coli.run("--config=named.toml", "config", "show", "--json").stdout)
+    assert body["files"] == ["named.toml", str(project), str(user)]
+    assert shown(coli, "--config", "named.toml", "--for", "serve")["port"]["value"] == 9002
+    assert shown(coli, "--config", "named.toml", "--profile", "work")["seed"]["value"] == 5
+    assert coli.run("config", "set", "ctx", "7", "--config", "named.toml").returncode == 0
+    assert "ctx = 7" in named.read_text()
+    assert "ctx = 200" in project.read_text()
+    coli.variables["COLI_CONFIG"] = "named.toml"
+    assert shown(coli)["ctx"]["value"] == 7
+    # One that is a usual one anyway counts once, as the uppermost.
+    files = json.loads(coli.run("config", "show", "--json", "--config", str(user)).stdout)["files"]
+    assert files == [str(user), str(project)]
+
+
+def test_a_named_file_that_is_not_there_is_an_error_by_flag_and_by_variable(
+    coli: CommandLine,
+) -> None:
+    for arguments in (("--config", "gone.toml", "list"), ("list", "--config=gone.toml")):
+        done = coli.run(*arguments)
+        assert done.returncode == 2
+        assert "there is no configuration file 'gone.toml'" in done.stderr
+    coli.variables["COLI_CONFIG"] = "gone.toml"
+    assert coli.run("list").returncode == 2
+    assert coli.run("--help").returncode == 0
+
+
+def test_plugins_of_the_named_file_count(coli: CommandLine) -> None:
+    (coli.home / "named.toml").write_text("[plugins]\ndisabled = ['mirror']\n")
+
+    def state(*flags: str) -> str:
+        rows = json.loads(coli.run("plugins", "list", "--json", *flags).stdout)["plugins"]
+        return next(row["state"] for row in rows if row["name"] == "mirror")
+
+    assert state() != "disabled"
+    assert state("--config", "named.toml") == "disabled"
 
 
 def test_the_table_names_what_is_set_and_where(coli: CommandLine) -> None:

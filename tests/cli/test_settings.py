@@ -75,12 +75,19 @@ def test_a_project_file_lies_over_the_users_key_by_key(here: Path, tmp_path: Pat
     assert prepare(OutputOptions(), "chat").integer("ctx") == 300  # over the user's [chat] too
 
 
-def test_a_named_file_is_read_alone(here: Path, tmp_path: Path) -> None:
+def test_a_named_file_lies_over_the_others(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user_file(tmp_path, "[default]\ntemperature = 0.1\n")
     (here / "colibri.toml").write_text("[default]\ntemperature = 0.2\n")
     given = tmp_path / "given.toml"
     given.write_text("[default]\nctx = 7\n")
-    assert temperature(config=str(given)) is None
+    assert temperature(config=str(given)) == 0.2
+    given.write_text("[default]\ntemperature = 0.3\n")
+    assert temperature(config=str(given)) == 0.3
+    assert temperature() == 0.2
+    monkeypatch.setenv("COLI_CONFIG", str(given))
+    assert temperature() == 0.3
 
 
 def test_a_wrong_value_is_told_of_the_file_that_has_it(here: Path, tmp_path: Path) -> None:
