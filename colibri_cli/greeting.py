@@ -40,13 +40,19 @@ _WEIGHTS: Final = (".safetensors", ".gguf", ".coli")
 _CONFIG_LIMIT: Final = 1 << 20
 
 
-def greet(options: OutputOptions, settings: ResolvedSettings, command: str = "") -> bool:
+def greet(
+    options: OutputOptions,
+    settings: ResolvedSettings,
+    command: str = "",
+    server: str | None = None,
+) -> bool:
     """Show the banner on standard error, if that is a terminal and it is wanted.
 
     Args:
         options: Those of the command.
         settings: Its effective settings.
         command: Its name; "" for `coli` alone.
+        server: Address of the server it asks, where that was named.
 
     Returns:
         Whether it was shown.
@@ -63,7 +69,7 @@ def greet(options: OutputOptions, settings: ResolvedSettings, command: str = "")
             [
                 f"coli {__version__}",
                 _TAGLINE,
-                _model_line(settings, command),
+                _model_line(settings, command) if server is None else _server_line(server),
                 _NOTES.get(command, ""),
             ],
             width=shutil.get_terminal_size().columns,
@@ -82,6 +88,12 @@ def _has_blocks(encoding: str | None) -> bool:
     except (UnicodeError, LookupError):
         return False
     return True
+
+
+def _server_line(server: str) -> str:
+    from colibri_cli.terminal.answer_text import visible
+
+    return visible(f"the server at {server}")
 
 
 def _model_line(settings: ResolvedSettings, command: str) -> str:

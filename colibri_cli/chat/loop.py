@@ -338,7 +338,7 @@ class ChatLoop:
         if cut is not None:
             self.screen.notice(f"{cut}; /more continues")
         if self.shows_figures:
-            self.screen.notice(statistics_line(done))
+            self.screen.notice(statistics_line(done, has_experts=self.card.num_experts != 0))
 
     async def _comes_back(self, crash: SupervisorError) -> bool:
         """Wait for the next engine after a crash; False when there will be none."""

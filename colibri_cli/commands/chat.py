@@ -99,14 +99,14 @@ def command(options: ChatOptions) -> None:
     from colibri_cli.runtime import run_async
 
     start = _start_of(options, settings, generation)
-    if start.is_terminal:
-        greet(options, settings, "chat")
+    has_banner = start.is_terminal and greet(options, settings, "chat", options.attach)
+    title = "" if has_banner else f"coli {__version__} · "  # said once
     exit_code = None
     if not options.no_attach:
-        exit_code = run_async(_chat_on_server(options, settings, start))
+        exit_code = run_async(_chat_on_server(options, settings, start, title))
     if exit_code is None:
         model = settings.text("model") or _fetch_default()
-        exit_code = run_async(_chat_on_engine(options, settings, start, model))
+        exit_code = run_async(_chat_on_engine(options, settings, start, title, model))
     if exit_code:
         raise typer.Exit(exit_code)
 
@@ -119,7 +119,7 @@ def _fetch_default() -> str:
 
 
 async def _chat_on_server(
-    options: ChatOptions, settings: ResolvedSettings, start: "ChatStart"
+    options: ChatOptions, settings: ResolvedSettings, start: "ChatStart", title: str
 ) -> int | None:
     """Talk on a running server and return the exit code; None if there is none to talk on."""
     from colibri_cli.backends.attaching import attached_backend, with_servers_limit
@@ -131,7 +131,7 @@ async def _chat_on_server(
     try:
         card = (await server.models())[0]
         if not options.quiet:
-            sys.stderr.write(_attached_text(server.url, card))
+            sys.stderr.write(title + _attached_text(server.url, card))
         thinking = thinking_of(settings, card)
         start = replace(start, generation=with_servers_limit(settings, server, start.generation))
         if start.is_terminal:
@@ -151,7 +151,11 @@ def _import_while_typing() -> None:
 
 
 async def _chat_on_engine(
-    options: ChatOptions, settings: ResolvedSettings, start: "ChatStart", model: str
+    options: ChatOptions,
+    settings: ResolvedSettings,
+    start: "ChatStart",
+    title: str,
+    model: str,
 ) -> int:
     from colibri_cli.backends.opening import native_backend
     from colibri_cli.chat.line_input import typing_ahead
@@ -171,7 +175,7 @@ async def _chat_on_engine(
         if not card.has_chat_format:
             raise no_chat_template()
         if not options.quiet:
-            sys.stderr.write(_ready_text(backend, card, time.monotonic() - began))
+            sys.stderr.write(title + _ready_text(backend, card, time.monotonic() - began))
         return await talk(start, backend, thinking=thinking_of(settings, card))
     finally:
         closing.close()
@@ -236,7 +240,7 @@ def _is_terminal(options: ChatOptions) -> bool:
 def _attached_text(url: str, card: ModelCard) -> str:
     """Return what is said once a server was found: which, what it serves, how to leave."""
     context = f" · context {card.context_length}" if card.context_length is not None else ""
-    title = f"coli {__version__} · {card.id} on the server at {url}{context}"
+    title = f"{card.id} on the server at {url}{context}"
     return f"{title}\n/help lists commands; the server keeps running\n"
 
 
@@ -258,5 +262,5 @@ def _ready_text(backend: Backend, card: ModelCard, seconds: float) -> str:
         for key, name in (("numerics", "numerics"), ("isa", "kernels"), ("num_threads", "threads"))
         if (value := card.details.get(key))
     ]
-    title = f"coli {__version__} · {card.id} ({kind})"
+    title = f"{card.id} ({kind})"
     return "\n".join([title, " · ".join(sizes), " · ".join([*ways, "/help lists commands"]), ""])

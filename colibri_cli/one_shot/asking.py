@@ -90,7 +90,7 @@ async def ask(question: Question, printer: Printer) -> None:
         if session is not None:
             session.keep(printer.text, printer.reasoning, printer.done)
             await _keep(question, session, card.id, endpoint)
-        printer.finish(card.id, card.context_length)
+        printer.finish(card)
     finally:
         await backend.close()
 

@@ -14,7 +14,7 @@ from colibri_cli.terminal.answer_text import cut_notice, statistics_line, visibl
 from colibri_cli.wrapping import say
 
 if TYPE_CHECKING:
-    from colibri_cli.backends.base import AnswerEvent
+    from colibri_cli.backends.base import AnswerEvent, ModelCard
     from colibri_cli.terminal.chat_screen import TerminalScreen
 
 SCHEMA_VERSION: Final = 1
@@ -87,7 +87,7 @@ class Printer:
         elif isinstance(event, Completed):
             self._done = event
 
-    def finish(self, model_id: str, context_length: int | None) -> None:
+    def finish(self, card: ModelCard) -> None:
         """End the output: newline, document or block, then statistics.
 
         Raises:
@@ -95,9 +95,9 @@ class Printer:
         """
         assert self._done is not None
         if self._form.is_json:
-            _write_line(self._document(model_id, self._done))
+            _write_line(self._document(card.id, self._done))
         elif self._form.is_jsonl:
-            _write_line({"type": "done", **self._document(model_id, self._done)})
+            _write_line({"type": "done", **self._document(card.id, self._done)})
         elif self._form.block is not None:
             sys.stdout.write(self._block(self._form.block))
         elif self._markdown and not self._is_terminal:
@@ -106,12 +106,12 @@ class Printer:
             sys.stdout.write("\n")
         self.end_line()
         sys.stdout.flush()
-        notice = cut_notice(self._done, context_length)
+        notice = cut_notice(self._done, card.context_length)
         if notice is not None and not self._form.is_quiet:
             say(visible(notice))
         wanted = self._form.shows_stats
         if wanted or (wanted is None and not self._form.is_quiet and is_terminal(sys.stderr)):
-            say(visible(statistics_line(self._done)))
+            say(visible(statistics_line(self._done, has_experts=card.num_experts != 0)))
 
     def end_line(self) -> None:
         """End an unfinished line on standard output, also when the answer broke off."""

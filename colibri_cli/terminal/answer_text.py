@@ -31,14 +31,21 @@ def error_lines(error: ColibriError, usual_hint: str | None = None) -> list[str]
     return [*lines, f"  {visible(hint)}"] if hint else lines
 
 
-def statistics_line(done: Completed) -> str:
-    """Return `prompt → tokens · tok/s · hit % · RSS · s · TTFT` of one answer."""
+def statistics_line(done: Completed, *, has_experts: bool = True) -> str:
+    """Return `prompt → tokens · tok/s · hit % · RSS · s · TTFT` of one answer.
+
+    Args:
+        done: Its figures; a server that is left before the end has not told the prompt's tokens.
+        has_experts: Whether there is anything to hit.
+    """
+    prompt = f"{done.prompt_tokens} → " if done.prompt_tokens else ""
     parts = [
-        f"{done.prompt_tokens} → {done.completion_tokens} tokens",
+        f"{prompt}{done.completion_tokens} token{'' if done.completion_tokens == 1 else 's'}",
         f"{done.tokens_per_second:.2f} tok/s",
     ]
     if done.rss_gb > 0:  # a server does not tell
-        parts += [f"hit {done.hit_percent:.0f} %", f"RSS {done.rss_gb:.2f} GB"]
+        parts += [f"hit {done.hit_percent:.0f} %"] if has_experts else []
+        parts.append(f"RSS {done.rss_gb:.2f} GB")
     parts.append(_seconds(done.total_s))
     if done.first_token_s is not None:
         parts.append(f"TTFT {_seconds(done.first_token_s)}")

@@ -79,7 +79,7 @@ def test_plugins_of_the_named_file_count(coli: CommandLine) -> None:
 
     def state(*flags: str) -> str:
         rows = json.loads(coli.run("plugins", "list", "--json", *flags).stdout)["plugins"]
-        return next(row["state"] for row in rows if row["name"] == "mirror")
+        return str(next(row["state"] for row in rows if row["name"] == "mirror"))
 
     assert state() != "disabled"
     assert state("--config", "named.toml") == "disabled"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from colibri_cli import __version__
 from tests.fakes.tmux import Tmux
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def ask(terminal: Tmux, served: CommandLine, answer: str, slow: float = 0.0) -> 
 def shown(text: str) -> str:
     """Return what stands below the message."""
     return text.rpartition("[[slow")[2].partition("]]\n")[2]
+
+
+def test_name_and_version_are_said_once_with_the_banner_and_without(served: CommandLine) -> None:
+    for variables in ({}, {"COLI_BANNER": "0"}):
+        served.variables |= variables
+        with chat(served) as terminal:
+            assert terminal.text.count(f"coli {__version__}") == 1
 
 
 def test_a_long_answer_stands_in_the_scrollback_once_and_whole(served: CommandLine) -> None:

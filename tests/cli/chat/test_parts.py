@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from colibri_cli.backends.base import Completed
@@ -95,6 +97,13 @@ def test_the_line_of_figures() -> None:
     assert statistics_line(DONE) == (
         "37 → 7 tokens · 101.50 tok/s · hit 44 % · RSS 0.23 GB · 0.14 s · TTFT 0.07 s"
     )
+
+
+def test_the_line_of_figures_leaves_out_what_is_not_known_or_does_not_apply() -> None:
+    dense = replace(DONE, completion_tokens=1)
+    assert statistics_line(dense, has_experts=False).startswith("37 → 1 token · 101.50 tok/s · RSS")
+    left = replace(DONE, prompt_tokens=0, rss_gb=0.0)
+    assert statistics_line(left) == "7 tokens · 101.50 tok/s · 0.14 s · TTFT 0.07 s"
 
 
 @pytest.mark.parametrize(
