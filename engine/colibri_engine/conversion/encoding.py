@@ -7,7 +7,7 @@ only a few exist at a time, so memory does not grow with the model.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -18,9 +18,9 @@ from colibri_engine.conversion.quantize import quantize
 from colibri_engine.conversion.targets import How
 from colibri_engine.conversion.tensor_classes import TensorClass
 from colibri_engine.errors import CheckpointError
-from colibri_engine.loader.hf_checkpoint import HfCheckpoint
+from colibri_engine.loader.base import RawCheckpoint
 from colibri_engine.quant import e8
-from colibri_engine.quant.base import FloatTensor, IntTensor, StoredTensor
+from colibri_engine.quant.base import MAX_FP8_SCALE, FloatTensor, IntTensor, StoredTensor
 from colibri_engine.quant.tiles import PackedTensor, TileLayout, pack_codes
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Block:
         data: Bytes of codes, or of floats.
         scales: (R, groups), None for floats.
         mins: The same for formats with a minimum, else None.
+        rest: What the streaming layout keeps beside, else None.
         is_last: The tensor ends with it.
         half_errors: For a draft projection, (2, 2): squared errors and squared values of the two
             halves of its inputs; else None.
@@ -57,6 +58,7 @@ class Block:
     data: Bytes
     scales: Scales | None = None
     mins: Scales | None = None
+    rest: Bytes | None = None
     is_last: bool = True
     half_errors: npt.NDArray[np.float64] | None = None
 
@@ -91,10 +93,8 @@ class Encoder:
     def _rows(self, tensor: PlannedTensor, first: int, count: int) -> Block:
         name, target = tensor.source.name, tensor.target
         is_last = first + count == target.shape[0]
-        if target.how is How.FP8:
-            assert isinstance(self._checkpoint, HfCheckpoint)
-            codes, block_scales = self._checkpoint.fp8_rows(name, first, count)
-            return Block(codes, block_scales, is_last=is_last)
+        if target.how is How.RAW:
+            return self._raw(tensor, first, count, is_last=is_last)
         stored = self._checkpoint.rows(name, first, count)
         if target.how is How.FLOATS:
             return self._floats(tensor, stored, is_last=is_last)
@@ -108,7 +108,39 @@ class Encoder:
             rows = self._rounded(tensor, floats)
             is_projection = tensor.source.kind is TensorClass.DRAFT_PROJECTION
             errors = _half_errors(floats.unpack(), rows.unpack()) if is_projection else None
-        return Block(self._bytes(rows, target), rows.scales, rows.mins, is_last, errors)
+        return Block(
+            self._bytes(rows, target),
+            rows.scales,
+            rows.mins,
+            is_last=is_last,
+            half_errors=errors,
+        )
+
+    def _raw(self, tensor: PlannedTensor, first: int, count: int, *, is_last: bool) -> Block:
+        assert isinstance(self._checkpoint, RawCheckpoint)
+        target = tensor.target
+        raw = self._checkpoint.raw_rows(tensor.source.name, first, count)
+        tags = np.full((int(is_last), 1), e8.TAG, np.float32)
+        if not self._packed:
+            scales = tags if raw.scales is None else raw.scales
+            return Block(raw.weights.reshape(-1), scales, is_last=is_last)
+        assert target.layout is not None
+        shape = replace(target.matrix_shape, num_outputs=count)
+        scales = tags.view(np.uint8) if raw.scales is None else raw.scales
+        stored = target.matrix_format.to_stored(raw.weights, scales, shape)
+        if isinstance(stored, FloatTensor):
+            raise CheckpointError(
+                f"tensor {tensor.source.name} of {self._checkpoint.path} has a scale above "
+                f"{MAX_FP8_SCALE:g}, which the streaming layout cannot hold",
+                path=self._checkpoint.path,
+                tensor=tensor.source.name,
+                hint="give its class a number of bits, so that it is rounded anew",
+            )
+        rest = None
+        if raw.scales is None:
+            rest = e8.split_rest(raw.weights, target.shape[1]).reshape(-1)
+        codes = pack_codes(stored.codes, target.layout)
+        return Block(codes, stored.scales, rest=rest, is_last=is_last)
 
     def _rounded(self, tensor: PlannedTensor, floats: FloatTensor) -> IntTensor:
         target = tensor.target

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from colibri_engine.conversion.targets import How
 from colibri_engine.conversion.tensor_classes import TensorClass
+from colibri_engine.loader.container import stamp_of
 from colibri_engine.loader.container_writer import StreamContents
 from colibri_engine.loader.format_stamps import FORMAT_KEY, GROUP_KEY
 from colibri_engine.loader.shard_writer import TensorSpec, aligned_order, file_size
 from colibri_engine.loader.stream_layout import ExpertRecord
-from colibri_engine.quant import int4_grouped
+from colibri_engine.quant import fp8_b128, int4_grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,13 +50,14 @@ def stream_file(items: Sequence[PlannedItem]) -> StreamContents:
         if item.kind is TensorClass.EXPERT:
             parts = {t.source.part: (_layout(t.target), t.target.format) for t in item.tensors}
             first = item.tensors[0].source
-            contents.add_expert(first.prefix, first.expert, ExpertRecord.of(parts))
+            rests = {t.source.part: t.target.rest for t in item.tensors}
+            contents.add_expert(first.prefix, first.expert, ExpertRecord.of(parts, rests))
             continue
         target = item.tensors[0].target
         if target.how is How.FLOATS:
             contents.add_floats(item.name, target.format, target.shape)
         else:
-            contents.add_matrix(item.name, _layout(target), target.format)
+            contents.add_matrix(item.name, _layout(target), target.format, target.rest)
     return contents
 
 
@@ -76,10 +78,10 @@ def pair_file(items: Sequence[PlannedItem]) -> PairFile:
             form, shape = target.matrix_format, target.matrix_shape
             specs.append(TensorSpec(name, "U8", (form.weight_bytes(shape),)))
             size = form.scale_bytes(shape)
-            in_bytes = target.layout is not None and target.layout.scale_bytes == 1
+            in_bytes = _layout(target).scale_bytes == 1 or form is fp8_b128.FORMAT_UE8M0
             scales = ("U8", (size,)) if in_bytes else ("F32", (size // 4,))
             specs.append(TensorSpec(name + SCALES, *scales))
-            formats[_stamped_name(tensor)] = target.format
+            formats[_stamped_name(tensor)] = stamp_of(form)
             if target.format == int4_grouped.FORMAT.name:
                 groups[_stamped_name(tensor)] = shape.group
     metadata: dict[str, str] = {}

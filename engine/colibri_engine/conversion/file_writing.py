@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 import numpy as np
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from colibri_engine.conversion.encoding import Block
     from colibri_engine.conversion.plan import PlannedFile, PlannedItem, PlannedTensor
     from colibri_engine.loader.shard_writer import WrittenShard
-    from colibri_engine.quant.base import Scales
+    from colibri_engine.quant.base import Bytes, Scales
+
+_STREAM_PAD: Final = 64
 
 
 class FileWriter(Protocol):
@@ -61,6 +63,7 @@ class StreamFileWriter:
         self._shard = StreamShard(directory / planned.name, self._contents)
         self._scales: list[Scales] = []
         self._mins: list[Scales] = []
+        self._rests: list[Bytes] = []
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -84,6 +87,8 @@ class StreamFileWriter:
         self._scales.append(block.scales)
         if block.mins is not None:
             self._mins.append(block.mins)
+        if block.rest is not None:
+            self._rests.append(block.rest)
         if block.is_last:
             self._end_matrix(item, tensor)
 
@@ -94,11 +99,17 @@ class StreamFileWriter:
     def _end_matrix(self, item: PlannedItem, tensor: PlannedTensor) -> None:
         layout = tensor.target.layout
         assert layout is not None
+        self._shard.write_chunk(item.name, layout.codes_padding)
         for parts in (self._scales, self._mins):
             if parts:
                 whole = cast("Scales", np.concatenate(parts))
                 self._shard.write_chunk(item.name, pack_group_values(whole, layout))
                 parts.clear()
+        if self._rests:
+            rest = np.concatenate(self._rests)
+            self._rests.clear()
+            self._shard.write_chunk(item.name, rest)
+            self._shard.write_chunk(item.name, np.zeros(-rest.size % _STREAM_PAD, np.uint8))
         if item.kind is TensorClass.EXPERT and tensor is item.tensors[-1]:
             record = self._contents.record_of(item.name)
             padding = record.nbytes - max(place.end for place in record.parts.values())

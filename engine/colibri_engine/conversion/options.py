@@ -139,10 +139,10 @@ class Precision:
             )
 
     def _check_one(self, option: str, bits: Bits, layout: Layout) -> None:
-        if (bits.fp8 or bits.e8) and layout is Layout.STREAM:
+        if bits.e8 and layout is Layout.STREAM:
             raise BadChoice(
-                f"--{option} {bits} cannot be combined with --layout stream, which holds integers "
-                "of 4 and 8 bits",
+                f"--{option} {bits} cannot be combined with --layout stream, where it would take "
+                "more than 8 bits",
                 hint="use --layout pairs, or give a number of bits",
             )
         if bits.e8 and option not in _OF_EXPERTS:
@@ -152,7 +152,7 @@ class Precision:
             )
         if bits.is_float and option in {"ebits", *_OF_EXPERTS}:
             raise BadChoice(
-                f"--{option} 16 is not possible: routed experts are stored as integers",
+                f"--{option} 16 is not possible: routed experts are stored as integers or fp8",
                 hint=f"give {MIN_BITS} to {MAX_BITS}",
             )
 

@@ -14,6 +14,7 @@ from colibri_engine.conversion.targets import (
     check_pairs,
     e8_target,
     kept_target,
+    raw_target,
     rounded_target,
 )
 from colibri_engine.conversion.tensor_classes import (
@@ -22,9 +23,10 @@ from colibri_engine.conversion.tensor_classes import (
     classify_all,
 )
 from colibri_engine.errors import BadChoice, CheckpointError
+from colibri_engine.loader.base import RawCheckpoint
 from colibri_engine.loader.matrix_shapes import matrix_shape
 from colibri_engine.loader.stream_layout import PARTS
-from colibri_engine.quant import e8
+from colibri_engine.quant import e8, fp8_b128
 from colibri_engine.quant.base import IntTensor
 from colibri_engine.quant.tiles import PackedTensor
 
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
     from colibri_engine.loader.base import Checkpoint
 
 _PLAIN: Final = frozenset({"F32", "F16", "BF16"})
-_FLOAT_FORMATS: Final = frozenset({*_PLAIN, "F8_E4M3", "fp8-e4m3-b128"})
+_FP8: Final = "F8_E4M3"  # of published checkpoints: rounded unless its bytes are asked for
+_FLOAT_FORMATS: Final = frozenset({*_PLAIN, _FP8})
+_RAW_FORMATS: Final = frozenset({e8.FORMAT.name, *fp8_b128.NAMES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +183,9 @@ class _Targets:
         return kept
 
     def _can_keep(self, kept: Target, name: str) -> bool:
-        """Tell whether integers are kept when the user said nothing."""
-        if self._options.layout is Layout.STREAM:
-            return True
+        """Tell whether codes are kept when the user said nothing."""
+        if self._options.layout is Layout.STREAM or kept.how is How.RAW:
+            return True  # or refused below by what a layout cannot hold
         try:
             check_pairs(kept, name)
         except BadChoice:
@@ -194,6 +198,8 @@ class _Targets:
         """Return the target that keeps the codes, or None where the source holds floats."""
         if format_name in _FLOAT_FORMATS:
             return None
+        if format_name in _RAW_FORMATS and self._has_raw(tensor.name):
+            return raw_target(format_name, shape)
         name = f"{tensor.prefix}.{tensor.part}" if tensor.prefix else tensor.name
         key = (name, format_name, shape)
         if key not in self._samples:
@@ -204,14 +210,23 @@ class _Targets:
         return None if sample is None else kept_target(format_name, sample, shape)
 
     def _fp8(self, name: str, format_name: str, shape: tuple[int, int]) -> Target:
-        if format_name != "F8_E4M3":
+        if format_name != _FP8 and format_name not in fp8_b128.NAMES:
             raise BadChoice(
                 f"{name} is stored as {format_name}: there are no fp8 bytes to keep",
                 hint="give its class a number of bits",
             )
-        target = Target(How.FP8, "fp8-e4m3-b128", shape)
-        check_pairs(target, name)
+        if not self._has_raw(name):
+            raise BadChoice(
+                f"{name} is not fp8 in blocks of {fp8_b128.BLOCK} x {fp8_b128.BLOCK}",
+                hint="its bytes cannot be kept; give its class a number of bits",
+            )
+        target = raw_target(fp8_b128.FORMAT.name if format_name == _FP8 else format_name, shape)
+        if self._options.layout is Layout.PAIRS:
+            check_pairs(target, name)
         return target
+
+    def _has_raw(self, name: str) -> bool:
+        return isinstance(self._checkpoint, RawCheckpoint) and self._checkpoint.has_raw(name)
 
 
 def _check_shapes(planned: Iterable[PlannedTensor], checkpoint: Checkpoint) -> None:
@@ -332,6 +347,4 @@ def _stored_bytes(target: Target) -> int:
     count = 1
     for size in target.shape:
         count *= size
-    if target.layout is None:
-        return count * (1 if target.how is How.FP8 else 4)
-    return target.layout.nbytes
+    return 4 * count if target.layout is None else target.layout.nbytes

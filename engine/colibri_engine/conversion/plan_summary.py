@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from colibri_engine.conversion.options import Layout
 from colibri_engine.conversion.targets import How, Target
 from colibri_engine.conversion.tensor_classes import TensorClass
+from colibri_engine.quant import e8
 
 if TYPE_CHECKING:
     from colibri_engine.conversion.options import ConvertOptions
@@ -27,9 +28,9 @@ def summarize(plan: ConversionPlan, options: ConvertOptions) -> dict[str, Any]:
             {
                 "class": key[0],
                 "format": key[1],
-                "bits": _bits_of(target),
+                "bits": _bits_of(target, options),
                 "group_size": key[2],
-                "kept": target.how is How.KEPT,
+                "kept": target.how in {How.KEPT, How.RAW},
                 "tensors": 0,
                 "bytes": 0,
             },
@@ -73,12 +74,14 @@ def _group_of(target: Target) -> int | None:
     return target.layout.group
 
 
-def _bits_of(target: Target) -> int:
+def _bits_of(target: Target, options: ConvertOptions) -> int:
     if target.bits:
         return target.bits
+    if target.format == e8.FORMAT.name and options.layout is Layout.PAIRS:
+        return e8.BITS
     if target.layout is not None:
         return target.layout.bits
-    return {"F32": 32, "fp8-e4m3-b128": 8}.get(target.format, 16)
+    return {"F32": 32}.get(target.format, 16)
 
 
 def _bytes_of(target: Target, options: ConvertOptions) -> int:
@@ -86,9 +89,9 @@ def _bytes_of(target: Target, options: ConvertOptions) -> int:
     for size in target.shape:
         count *= size
     if target.how is How.FLOATS:
-        return count * _bits_of(target) // 8
+        return count * _bits_of(target, options) // 8
     if options.layout is Layout.PAIRS:
         shape = target.matrix_shape
         return target.matrix_format.weight_bytes(shape) + target.matrix_format.scale_bytes(shape)
     assert target.layout is not None
-    return target.layout.nbytes
+    return target.layout.nbytes + target.rest

@@ -40,8 +40,8 @@ class How(Enum):
 
     FLOATS = auto()
     ROUNDED = auto()
-    KEPT = auto()
-    FP8 = auto()
+    KEPT = auto()  # codes and scales as the kernels take them
+    RAW = auto()  # bytes that do not follow from those: e8 and fp8
     E8 = auto()
 
 
@@ -55,7 +55,7 @@ class Target:
         shape: Sizes, outermost first.
         bits: Width of rounded codes, else 0.
         group: Inputs per scale of rounded codes; None for one scale per row.
-        layout: Of grouped integers as the kernels hold them, else None.
+        layout: Of the matrix as the kernels hold it; None for floats.
     """
 
     how: How
@@ -68,7 +68,13 @@ class Target:
     @property
     def matrix_format(self) -> MatrixFormat:
         """The format of the layout with separate scales."""
-        return fp8_b128.FORMAT if self.how is How.FP8 else MATRIX_FORMATS[self.format]
+        return MATRIX_FORMATS[self.format]
+
+    @property
+    def rest(self) -> int:
+        """Bytes that the streaming layout keeps beside the matrix for the way back."""
+        is_e8 = self.how is How.RAW and self.format == e8.FORMAT.name
+        return self.shape[0] * e8.rest_bytes(self.shape[1]) if is_e8 else 0
 
     @property
     def matrix_shape(self) -> MatrixShape:
@@ -173,13 +179,30 @@ def kept_target(format_name: str, sample: IntTensor, shape: tuple[int, int]) -> 
     return Target(How.KEPT, format_name, shape, layout=layout)
 
 
+def raw_target(format_name: str, shape: tuple[int, int]) -> Target:
+    """Return the target of an e8 or fp8 matrix whose bytes stay as they are.
+
+    Args:
+        format_name: The number format of the layout with separate scales.
+        shape: (O, I).
+    """
+    num_inputs = shape[1]
+    if format_name == e8.FORMAT.name:
+        layout = TileLayout(*shape, e8.CODE_BITS, e8.GROUP, e8.ZERO, scale_bytes=4, rotated=True)
+    else:
+        group = fp8_b128.BLOCK if num_inputs > fp8_b128.BLOCK else row_group(num_inputs)
+        layout = TileLayout.of_fp8(*shape, group)
+    return Target(How.RAW, format_name, shape, layout=layout)
+
+
 def check_pairs(target: Target, name: str) -> None:
     """Refuse what the layout with separate scales cannot hold.
 
     Raises:
         BadChoice: naming the tensor.
     """
-    if target.how is How.FP8 and fp8_b128.num_blocks(target.matrix_shape) == target.shape[0]:
+    is_fp8 = target.how is How.RAW and target.format in fp8_b128.NAMES
+    if is_fp8 and fp8_b128.num_blocks(target.matrix_shape) == target.shape[0]:
         raise BadChoice(
             f"{name} of shape {list(target.shape)} has as many fp8 blocks as rows: readers would "
             "take it for int8-row",

@@ -108,4 +108,5 @@ def _view(arena: SlotArena, slot: int, place: PackedPlace) -> Matrix:
         scale_bytes=layout.scale_bytes,
         rotated=layout.rotated,
         levels=layout.levels,
+        fp8=layout.fp8,
     )

@@ -213,13 +213,13 @@ class Matrix:
         """
 
     @staticmethod
-    def from_packed(packed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], shape: tuple[int, int], zero: int | None, *, bits: int, group: int, scale_bytes: int, rotated: bool = False, levels: bytes | None = None) -> Matrix:
+    def from_packed(packed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], shape: tuple[int, int], zero: int | None, *, bits: int, group: int, scale_bytes: int, rotated: bool = False, levels: bytes | None = None, fp8: bool = False) -> Matrix:
         """
-        Take a copy of packed bytes (see `packed()`) of an (outputs, inputs) matrix; without a zero point they hold mins. Raises ValueError.
+        Take a copy of packed bytes (see `packed()`) of an (outputs, inputs) matrix; without a zero point they hold mins. Codes are E4M3 with `fp8`, which wants bits 8, zero 0 and scale_bytes 4. Raises ValueError.
         """
 
     @staticmethod
-    def view_packed(arena: SlotArena, slot: int, offset: int, shape: tuple[int, int], zero: int | None, *, bits: int, group: int, scale_bytes: int, rotated: bool = False, levels: bytes | None = None) -> Matrix:
+    def view_packed(arena: SlotArena, slot: int, offset: int, shape: tuple[int, int], zero: int | None, *, bits: int, group: int, scale_bytes: int, rotated: bool = False, levels: bytes | None = None, fp8: bool = False) -> Matrix:
         """
         Look at packed bytes in a slot, from `offset` (a multiple of 64) on, as from_packed would copy them. What is read into the slot later is the matrix then. Raises ValueError, IndexError.
         """
@@ -252,7 +252,7 @@ class Matrix:
     def rotated(self) -> bool: ...
 
     def has_finite_scales(self) -> bool:
-        """Whether every scale and minimum is a number."""
+        """Whether every scale and minimum, and every E4M3 code, is a number."""
 
     def packed(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]:
         """The packed bytes as a new (nbytes,) uint8 array: codes, scales, mins."""

@@ -334,4 +334,5 @@ def _take_packed(stored: PackedTensor) -> Matrix:
         scale_bytes=layout.scale_bytes,
         rotated=layout.rotated,
         levels=layout.levels,
+        fp8=layout.fp8,
     )

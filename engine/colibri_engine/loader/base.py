@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from colibri_engine.loader.stream_tensors import StoredExperts
+    from colibri_engine.loader.tensor_source import RawRows
     from colibri_engine.loader.tokenizer_source import TokenizerSource
     from colibri_engine.quant.base import Floats, StoredTensor
     from colibri_engine.quant.tiles import TileLayout
@@ -120,6 +121,26 @@ class StreamedCheckpoint(Protocol):
 
     def stored_experts(self) -> Mapping[str, StoredExperts]:
         """Return the layers whose experts can be read one by one, by prefix of their names."""
+
+
+@runtime_checkable
+class RawCheckpoint(Protocol):
+    """A checkpoint with matrices whose bytes do not follow from what the kernels take."""
+
+    def has_raw(self, name: str) -> bool:
+        """Tell whether `raw_rows` can give the bytes of a matrix."""
+
+    def raw_rows(self, name: str, first: int, count: int) -> RawRows:
+        """Read rows of a matrix that has them as the layout with separate scales holds them.
+
+        Args:
+            name: The matrix.
+            first: A multiple of 128.
+            count: Rows to read.
+
+        Raises:
+            CheckpointError: as `Checkpoint.tensor`.
+        """
 
 
 @runtime_checkable

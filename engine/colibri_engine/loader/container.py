@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 ENTROPY_CODED: Final = "int4-rans256-g0"  # for storage only: no reader decodes it
 
+_IN_BYTES: Final = fp8_b128.FORMAT_UE8M0
+
 # In the order of preference where several have the same sizes and nothing is claimed.
 _FORMATS: Final = (
     e8.FORMAT,
@@ -44,7 +46,7 @@ _FORMATS: Final = (
     int3_g64.FORMAT,
     mxfp4.ROWS,
 )
-_NAMES: Final = frozenset(number_format.name for number_format in _FORMATS)
+_NAMES: Final = frozenset({number_format.name for number_format in _FORMATS} - {_IN_BYTES.name})
 _UNDECIDED: Final = {int8_row.FORMAT, fp8_b128.FORMAT_UE8M0}
 _GROUP_STEP: Final = 16  # what the kernels take
 
@@ -70,6 +72,11 @@ class PackedMatrix:
     scale_bytes: int
     stamp: str | None = None
     group: int | None = None
+
+
+def stamp_of(number_format: MatrixFormat) -> str:
+    """Return what stamps call a format: of fp8 they do not tell the type of scales."""
+    return fp8_b128.FORMAT.name if number_format is _IN_BYTES else number_format.name
 
 
 def resolve(matrix: PackedMatrix) -> tuple[MatrixFormat, MatrixShape]:
@@ -155,13 +162,13 @@ def _has_groups(matrix: PackedMatrix) -> bool:
 
 def _agrees(number_format: MatrixFormat, stamp: str) -> bool:
     # With one group to a row, grouped and row-wise are the same bytes and the same values.
-    return number_format.name == stamp or (
+    return stamp_of(number_format) == stamp or (
         number_format is int4_row.FORMAT and stamp == int4_grouped.FORMAT.name
     )
 
 
 def _fits(found: list[tuple[MatrixFormat, MatrixShape]]) -> str:
-    names = dict.fromkeys(number_format.name for number_format, _ in found)
+    names = dict.fromkeys(stamp_of(number_format) for number_format, _ in found)
     return f"fit {' and '.join(names)}" if names else "fit no known format"
 
 

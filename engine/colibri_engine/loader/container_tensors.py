@@ -11,6 +11,7 @@ from colibri_engine.errors import CheckpointError, UnsupportedQuantFormat
 from colibri_engine.loader.container import ENTROPY_CODED, PackedMatrix, num_rows, resolve
 from colibri_engine.loader.format_stamps import FormatStamps
 from colibri_engine.loader.matrix_shapes import matrix_shape
+from colibri_engine.loader.tensor_source import RawRows
 from colibri_engine.quant import e8, fp8_b128, mxfp4
 from colibri_engine.quant.base import FloatTensor, IntTensor, StoredTensor
 
@@ -25,6 +26,7 @@ SCALES: Final = ".qs"
 _BYTES: Final = frozenset({"U8", "I8"})
 _SCALE_TYPES: Final = frozenset({"F32", "U8", "F8_E8M0"})
 _POWERS_OF_TWO: Final = frozenset({mxfp4.ROWS, fp8_b128.FORMAT_UE8M0})  # one byte per scale
+_RAW: Final = frozenset({e8.FORMAT, fp8_b128.FORMAT, fp8_b128.FORMAT_UE8M0})
 _DECODING_TABLE: Final = f"colibri.{ENTROPY_CODED}.table"
 
 
@@ -77,6 +79,17 @@ class ContainerTensors:
         """Return the name of the format a matrix was found to have."""
         return resolve(self.describe(name))[0].name
 
+    def has_raw(self, name: str) -> bool:
+        """Tell whether `raw_rows` can give the bytes of a matrix."""
+        return resolve(self.describe(name))[0] in _RAW
+
+    def raw_rows(self, name: str, first: int, count: int) -> RawRows:
+        """Read rows as the files hold them; see `RawSource`."""
+        self.read_rows(name, first, count)  # refuses what cannot be right
+        weights, scales = self._bytes_of(name, first, count)
+        is_e8 = resolve(self.describe(name))[0] is e8.FORMAT
+        return RawRows(weights, None if is_e8 else scales)
+
     def read(self, name: str) -> StoredTensor:
         """Read a matrix as it is stored."""
         return self.read_rows(name, 0, self.shape(name)[0])
@@ -84,14 +97,10 @@ class ContainerTensors:
     def read_rows(self, name: str, first: int, count: int) -> StoredTensor:
         """Read some rows of a matrix as they are stored; `first` begins a block of every format."""
         number_format, shape = resolve(self.describe(name))
-        before, rows = (replace(shape, num_outputs=number) for number in (first, count))
-        row_bytes = number_format.row_bytes(shape.num_inputs)
-        weights = self._shards.read_range(name, first * row_bytes, count * row_bytes)
-        start = 0 if number_format is e8.FORMAT else number_format.scale_bytes(before)
-        scales = self._shards.read_range(name + SCALES, start, number_format.scale_bytes(rows))
+        weights, scales = self._bytes_of(name, first, count)
         self._check_scales(name, number_format, scales)
         with np.errstate(invalid="ignore", over="ignore"):  # damaged scales are refused below
-            stored = number_format.to_stored(weights.reshape(count, -1), scales, rows)
+            stored = number_format.to_stored(weights, scales, replace(shape, num_outputs=count))
         is_finite = (
             stored.is_finite
             if isinstance(stored, IntTensor)
@@ -115,6 +124,16 @@ class ContainerTensors:
             stamp=self._stamps.format_of(name),
             group=self._stamps.group_of(name),
         )
+
+    def _bytes_of(self, name: str, first: int, count: int) -> tuple[Bytes, Bytes]:
+        """Return the bytes of some rows and of their scales."""
+        number_format, shape = resolve(self.describe(name))
+        before, rows = (replace(shape, num_outputs=number) for number in (first, count))
+        row_bytes = number_format.row_bytes(shape.num_inputs)
+        weights = self._shards.read_range(name, first * row_bytes, count * row_bytes)
+        start = 0 if number_format is e8.FORMAT else number_format.scale_bytes(before)
+        scales = self._shards.read_range(name + SCALES, start, number_format.scale_bytes(rows))
+        return weights.reshape(count, -1), scales
 
     def _check_scales(self, name: str, number_format: MatrixFormat, scales: Bytes) -> None:
         if number_format in _POWERS_OF_TWO:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from colibri_engine.loader.shard_writer import WrittenShard
-    from colibri_engine.quant.base import Bytes, IntTensor
+    from colibri_engine.quant.base import Bytes, Fp8Tensor, IntTensor
 
 _FLOAT_TYPES: Final = {
     np.dtype(np.float32): "F32",
@@ -58,9 +58,9 @@ class StreamContents:
         assert known == record, f"the experts of {prefix} differ in layout"
         self._experts[f"{prefix}.{expert}"] = prefix
 
-    def add_matrix(self, name: str, layout: TileLayout, format_name: str) -> None:
-        """Declare a packed matrix."""
-        self.matrices[name] = PackedPlace(layout, 0, format_name)
+    def add_matrix(self, name: str, layout: TileLayout, format_name: str, rest: int = 0) -> None:
+        """Declare a packed matrix, with the bytes of its rest."""
+        self.matrices[name] = PackedPlace(layout, 0, format_name, rest)
 
     def add_floats(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
         """Declare a tensor of plain floats: "F32", "F16" or "BF16"."""
@@ -72,9 +72,7 @@ class StreamContents:
             TensorSpec(name, "U8", (self.records[prefix].nbytes,))
             for name, prefix in self._experts.items()
         ]
-        others = [
-            TensorSpec(name, "U8", (place.layout.nbytes,)) for name, place in self.matrices.items()
-        ]
+        others = [TensorSpec(name, "U8", (place.end,)) for name, place in self.matrices.items()]
         return [*records, *aligned_order([*self._floats.values(), *others])]
 
     def metadata(self) -> dict[str, str]:
@@ -128,7 +126,7 @@ class StreamShard:
         """Remove the file unless it was finished."""
         self._writer.__exit__(kind, error, trace)
 
-    def write_expert(self, name: str, parts: Mapping[str, IntTensor]) -> None:
+    def write_expert(self, name: str, parts: Mapping[str, IntTensor | Fp8Tensor]) -> None:
         """Write the record of one expert from its matrices by name."""
         record = self._contents.record_of(name)
         end = 0
@@ -139,7 +137,7 @@ class StreamShard:
             end = place.end
         self._writer.write(name, np.zeros(record.nbytes - end, np.uint8))
 
-    def write_matrix(self, name: str, tensor: IntTensor) -> None:
+    def write_matrix(self, name: str, tensor: IntTensor | Fp8Tensor) -> None:
         """Write a packed matrix."""
         layout = self._contents.matrices[name].layout
         assert TileLayout.of(tensor) == layout, f"{name} is of another layout"

@@ -8,6 +8,8 @@ import numpy as np
 
 from colibri_engine.errors import CheckpointError, UnsupportedQuantFormat
 from colibri_engine.loader.plain_tensors import read_floats
+from colibri_engine.loader.tensor_source import RawRows
+from colibri_engine.quant import fp8_b128
 from colibri_engine.quant.base import FloatTensor, StoredTensor, stored_rows
 from colibri_engine.quant.fp8_blocks import fp8_matrix
 from colibri_engine.quant.ue8m0 import UE8M0
@@ -85,22 +87,28 @@ class Fp8Tensors:
             raise self._bad(name, "has a scale that is negative or not finite")
         return scales
 
-    def stored_rows(self, name: str, first: int, count: int) -> tuple[Bytes, Floats]:
-        """Return the bytes of some rows and the scales of the blocks they begin.
+    def has_raw(self, name: str) -> bool:
+        """Tell whether `raw_rows` can give the bytes of a matrix: its blocks must be usual ones."""
+        del name
+        return self.block == (fp8_b128.BLOCK, fp8_b128.BLOCK)
+
+    def raw_rows(self, name: str, first: int, count: int) -> RawRows:
+        """Read rows as the layout with separate scales holds them; see `RawSource`.
 
         A value which is no number is refused here, too.
         """
         height = self.block[0]
         scales = self._checked_scales(name)[first // height : -(-(first + count) // height)]
         self._matrix(name, scales, first, count)
-        return self._raw_rows(name, first, count), scales
+        weights = self._bytes_of(name, first, count).reshape(count, -1)
+        return RawRows(weights, np.ascontiguousarray(scales, "<f4").reshape(-1).view(np.uint8))
 
-    def _raw_rows(self, name: str, first: int, count: int) -> Bytes:
+    def _bytes_of(self, name: str, first: int, count: int) -> Bytes:
         num_inputs = self._shards.entry(name).shape[1]
         return self._shards.read_range(name, first * num_inputs, count * num_inputs)
 
     def _matrix(self, name: str, scales: Floats, first: int, count: int) -> StoredTensor:
-        codes = self._raw_rows(name, first, count).reshape(count, -1)
+        codes = self._bytes_of(name, first, count).reshape(count, -1)
         matrix = fp8_matrix(codes, scales, self.block)
         if isinstance(matrix, FloatTensor) and not np.isfinite(matrix.array).all():
             raise self._bad(name, "has a value that is not finite")

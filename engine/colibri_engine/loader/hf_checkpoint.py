@@ -9,7 +9,6 @@ from colibri_engine.errors import CheckpointError, UnsupportedModel
 from colibri_engine.loader.architectures import ADDED_TYPES, MEANINGLESS_DEFAULTS, MODEL_TYPES
 from colibri_engine.loader.container_tensors import ContainerTensors
 from colibri_engine.loader.file_places import FilePlaces
-from colibri_engine.loader.fp8_tensors import Fp8Tensors
 from colibri_engine.loader.hf_tokenizer import TokenizerFiles
 from colibri_engine.loader.json_file import is_there, read_json, shown
 from colibri_engine.loader.nested_models import inner_config, inner_names
@@ -18,7 +17,7 @@ from colibri_engine.loader.published_parts import published_parts
 from colibri_engine.loader.quantized_tensors import quantized_tensors
 from colibri_engine.loader.shards import ShardFile, ShardSet
 from colibri_engine.loader.stream_tensors import StreamTensors
-from colibri_engine.loader.tensor_source import RowSource
+from colibri_engine.loader.tensor_source import RawSource, RowSource
 from colibri_engine.quant.base import stored_rows
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from colibri_engine.loader.stream_tensors import StoredExperts
-    from colibri_engine.loader.tensor_source import TensorSource
-    from colibri_engine.quant.base import Bytes, Floats, StoredTensor
+    from colibri_engine.loader.tensor_source import RawRows, TensorSource
+    from colibri_engine.quant.base import Floats, StoredTensor
     from colibri_engine.quant.tiles import TileLayout
 
 _MAX_CONFIG_BYTES: Final = 256 << 20
@@ -139,21 +138,16 @@ class HfCheckpoint:
         """Close one weight file."""
         self._shards.close_file(name)
 
-    def fp8_rows(self, name: str, first: int, count: int) -> tuple[Bytes, Floats]:
-        """Return bytes and block scales of some rows of an fp8 matrix as they are stored.
-
-        Raises:
-            CheckpointError: it is not stored as fp8 with blocks of 128 rows and columns.
-        """
+    def has_raw(self, name: str) -> bool:
+        """Tell whether `raw_rows` can give the bytes of a matrix."""
         source = self._source(name)
-        if not isinstance(source, Fp8Tensors) or source.block != (128, 128):
-            raise CheckpointError(
-                f"tensor {name} of {self.path} is not fp8 in blocks of 128 x 128",
-                path=self.path,
-                tensor=name,
-                hint="its bytes cannot be kept; give its class a number of bits",
-            )
-        return source.stored_rows(name, first, count)
+        return isinstance(source, RawSource) and source.has_raw(name)
+
+    def raw_rows(self, name: str, first: int, count: int) -> RawRows:
+        """Read rows of a matrix that has them as the layout with separate scales holds them."""
+        source = self._source(name)
+        assert isinstance(source, RawSource)
+        return source.raw_rows(name, first, count)
 
     def close(self) -> None:
         """Close all files."""

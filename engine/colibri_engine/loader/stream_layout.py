@@ -10,7 +10,7 @@ Source: docs/formats.md, "The streaming layout".
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import CheckpointError
@@ -35,6 +35,11 @@ _SCALE_BYTES: Final = {"F8_E8M0": 1, "F16": 2, "F32": 4}
 _SCALE_NAMES: Final = {size: name for name, size in _SCALE_BYTES.items()}
 _MATRIX_KEYS: Final = {"format", "shape", "bits", "group", "zero", "scales", "rotated", "offset"}
 _LEVELS_KEY: Final = "levels"  # only where codes number them
+_CODES_KEY: Final = "codes"  # only where they are floats
+_REST_KEY: Final = "rest"  # only where something is kept for the way back
+_OPTIONAL_KEYS: Final = {_LEVELS_KEY, _CODES_KEY, _REST_KEY}
+_FP8_CODES: Final = "F8_E4M3"
+_STREAM_PAD: Final = 64
 _NUM_LEVELS: Final = 16
 
 
@@ -46,16 +51,24 @@ class PackedPlace:
         layout: Its sizes.
         offset: Where its bytes begin in the tensor; a multiple of 64.
         format: Name of the number format the values came from ("int4-grouped", "q4_k").
+        rest: Bytes behind the packed matrix that no kernel reads: what its former format knew
+            besides, for the way back.
     """
 
     layout: TileLayout
     offset: int
     format: str
+    rest: int = 0
+
+    @property
+    def rest_offset(self) -> int:
+        """Where the rest begins in the tensor."""
+        return self.offset + self.layout.nbytes
 
     @property
     def end(self) -> int:
-        """Where its bytes end in the tensor."""
-        return self.offset + self.layout.nbytes
+        """Where its bytes end in the tensor; a multiple of 64."""
+        return self.rest_offset + -(-self.rest // _STREAM_PAD) * _STREAM_PAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +84,20 @@ class ExpertRecord:
     nbytes: int
 
     @classmethod
-    def of(cls, parts: Mapping[str, tuple[TileLayout, str]]) -> ExpertRecord:
-        """Return the record of matrices given as (layout, format name), by name."""
+    def of(
+        cls, parts: Mapping[str, tuple[TileLayout, str]], rests: Mapping[str, int] | None = None
+    ) -> ExpertRecord:
+        """Return the record of matrices.
+
+        Args:
+            parts: Their (layout, format name) by name.
+            rests: Bytes of their rests by name; none by default.
+        """
         places: dict[str, PackedPlace] = {}
         end = 0
         for part in PARTS:
             layout, name = parts[part]
-            places[part] = PackedPlace(layout, end, name)
+            places[part] = PackedPlace(layout, end, name, 0 if rests is None else rests[part])
             end = places[part].end
         return cls(places, -(-end // RECORD_ALIGNMENT) * RECORD_ALIGNMENT)
 
@@ -147,7 +167,13 @@ def _dump(body: object) -> str:
 
 def _encode(place: PackedPlace) -> dict[str, Any]:
     layout = place.layout
-    levels = {} if layout.levels is None else {_LEVELS_KEY: list(layout.levels)}
+    further: dict[str, Any] = {}
+    if layout.levels is not None:
+        further[_LEVELS_KEY] = list(layout.levels)
+    if layout.fp8:
+        further[_CODES_KEY] = _FP8_CODES
+    if place.rest:
+        further[_REST_KEY] = place.rest
     return {
         "format": place.format,
         "shape": [layout.num_outputs, layout.num_inputs],
@@ -157,12 +183,12 @@ def _encode(place: PackedPlace) -> dict[str, Any]:
         "scales": _SCALE_NAMES[layout.scale_bytes],
         "rotated": layout.rotated,
         "offset": place.offset,
-        **levels,
+        **further,
     }
 
 
 def _decode(body: object, path: Path, key: str, name: str) -> PackedPlace:
-    if not isinstance(body, dict) or body.keys() - {_LEVELS_KEY} != _MATRIX_KEYS:
+    if not isinstance(body, dict) or body.keys() - _OPTIONAL_KEYS != _MATRIX_KEYS:
         raise _damaged(path, key, name, f"does not hold {', '.join(sorted(_MATRIX_KEYS))}")
     shape, group, zero, offset = (body[field] for field in ("shape", "group", "zero", "offset"))
     bits, scales, format_name = body["bits"], body["scales"], body["format"]
@@ -189,10 +215,25 @@ def _decode(body: object, path: Path, key: str, name: str) -> PackedPlace:
         raise _damaged(path, key, name, "does not name its format")
     if not _is_within(offset, 0, 1 << 62) or offset % 64:
         raise _damaged(path, key, name, f"has the offset {str(offset)[:40]}")
-    layout = TileLayout(
-        shape[0], shape[1], bits, group, zero, _SCALE_BYTES[scales], body["rotated"], levels
-    )
-    return PackedPlace(layout, offset, format_name)
+    scale_bytes, rotated = _SCALE_BYTES[scales], body["rotated"]
+    layout = TileLayout(shape[0], shape[1], bits, group, zero, scale_bytes, rotated, levels)
+    if _CODES_KEY in body:
+        layout = _decode_codes(body[_CODES_KEY], layout, path, key, name)
+    return PackedPlace(layout, offset, format_name, _decode_rest(body, path, key, name))
+
+
+def _decode_rest(body: Mapping[str, Any], path: Path, key: str, name: str) -> int:
+    rest = body.get(_REST_KEY, 0)
+    if not _is_within(rest, 0, 1 << 62):
+        raise _damaged(path, key, name, f"has a rest of {str(rest)[:40]} bytes")
+    return int(rest)
+
+
+def _decode_codes(codes: object, layout: TileLayout, path: Path, key: str, name: str) -> TileLayout:
+    fp8 = TileLayout.of_fp8(layout.num_outputs, layout.num_inputs, layout.group)
+    if codes != _FP8_CODES or layout != replace(fp8, fp8=False):
+        raise _damaged(path, key, name, f"has codes other than {_FP8_CODES} with scales of F32")
+    return fp8
 
 
 def _decode_levels(body: Mapping[str, Any], path: Path, key: str, name: str) -> bytes | None:

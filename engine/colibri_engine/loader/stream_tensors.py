@@ -17,6 +17,9 @@ from colibri_engine.loader.stream_layout import (
     decode_experts,
     decode_matrices,
 )
+from colibri_engine.loader.tensor_source import RawRows
+from colibri_engine.quant import e8, fp8_b128
+from colibri_engine.quant.base import Fp8Tensor
 from colibri_engine.quant.tiles import TILE, PackedTensor
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from colibri_engine.loader.shards import ShardSet
     from colibri_engine.loader.stream_layout import ExpertRecord, PackedPlace
-    from colibri_engine.quant.base import StoredTensor
+    from colibri_engine.quant.base import Bytes, StoredTensor
     from colibri_engine.quant.tiles import TileLayout
 
 _WEIGHT: Final = ".weight"
@@ -99,6 +102,34 @@ class StreamTensors:
         """Return the name of the format a matrix was made from."""
         return self._homes[name].place.format
 
+    def has_raw(self, name: str) -> bool:
+        """Tell whether `raw_rows` can give the bytes of a matrix."""
+        place = self._homes[name].place
+        if place.format in fp8_b128.NAMES:
+            return place.layout.fp8
+        return place.format == e8.FORMAT.name and place.rest > 0
+
+    def raw_rows(self, name: str, first: int, count: int) -> RawRows:
+        """Read rows as the layout with separate scales holds them; see `RawSource`."""
+        home = self._homes[name]
+        stored = self.read_rows(name, first, count).to_codes()
+        try:
+            if isinstance(stored, Fp8Tensor):
+                return RawRows(stored.codes, self._block_scales(home.place, stored))
+            size = e8.rest_bytes(home.place.layout.num_inputs)
+            start = home.place.rest_offset + first * size
+            rest = self._shards.read_range(home.tensor, start, count * size)
+            return RawRows(e8.join(stored, rest.reshape(count, size)), None)
+        except ValueError as error:
+            raise self._refuse(home.tensor, name, f"has {error}") from error
+
+    @staticmethod
+    def _block_scales(place: PackedPlace, stored: Fp8Tensor) -> Bytes:
+        scales = fp8_b128.block_scales(stored)
+        if place.format == fp8_b128.FORMAT_UE8M0.name:
+            return fp8_b128.powers(scales).reshape(-1)
+        return scales.reshape(-1).view(np.uint8)
+
     def read(self, name: str) -> StoredTensor:
         """Read a matrix as it is stored."""
         home = self._homes[name]
@@ -106,7 +137,7 @@ class StreamTensors:
         packed = self._shards.read_range(home.tensor, place.offset, place.layout.nbytes)
         return self._checked(name, PackedTensor(packed, place.layout))
 
-    def read_rows(self, name: str, first: int, count: int) -> StoredTensor:
+    def read_rows(self, name: str, first: int, count: int) -> PackedTensor:
         """Read some rows of a matrix as they are stored."""
         home = self._homes[name]
         layout, offset = home.place.layout, home.place.offset
@@ -131,7 +162,8 @@ class StreamTensors:
 
     def _checked(self, name: str, tensor: PackedTensor) -> PackedTensor:
         if not tensor.has_finite_scales():
-            raise self._refuse(self._homes[name].tensor, name, "has a scale that is not finite")
+            problem = "has a code or a scale" if tensor.layout.fp8 else "has a scale"
+            raise self._refuse(self._homes[name].tensor, name, f"{problem} that is not finite")
         return tensor
 
     def _add_file(self, path: Path, strings: Mapping[str, str]) -> None:
@@ -158,7 +190,7 @@ class StreamTensors:
         for name, place in decode_matrices(strings.get(MATRICES_KEY, "{}"), path).items():
             if name not in names:
                 raise self._refuse(None, name, f"is described in {path} but is not there")
-            self._check_size(name, place.layout.nbytes)
+            self._check_size(name, place.end)
             self._homes[name] = _Home(name, place)
             self.claimed.add(name)
 

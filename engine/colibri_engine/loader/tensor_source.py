@@ -6,12 +6,12 @@ tensors it understands and shows them under the names of the published checkpoin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from colibri_engine.quant.base import StoredTensor
+    from colibri_engine.quant.base import Bytes, StoredTensor
 
 
 class TensorSource(Protocol):
@@ -40,6 +40,38 @@ class TensorSource(Protocol):
         Raises:
             CheckpointError: its bytes cannot be right; names file and tensor.
             UnsupportedQuantFormat: its number format is not implemented.
+        """
+
+
+class RawRows(NamedTuple):
+    """Rows of a matrix as the layout with separate scales holds them.
+
+    Args:
+        weights: (R, bytes of a row) uint8.
+        scales: Bytes of the scales that begin in these rows; None where the format has none.
+    """
+
+    weights: Bytes
+    scales: Bytes | None
+
+
+@runtime_checkable
+class RawSource(Protocol):
+    """A source of matrices whose bytes do not follow from what the kernels take: e8 and fp8."""
+
+    def has_raw(self, name: str) -> bool:
+        """Tell whether `raw_rows` can give the bytes of a matrix."""
+
+    def raw_rows(self, name: str, first: int, count: int) -> RawRows:
+        """Read rows of a matrix as the layout with separate scales holds them.
+
+        Args:
+            name: A matrix that has them.
+            first: A multiple of 128.
+            count: Rows to read.
+
+        Raises:
+            CheckpointError: as `TensorSource.read`.
         """
 
 

@@ -49,7 +49,8 @@ def weight_form(checkpoint: Checkpoint, name: str) -> WeightForm:
     outputs, inputs = count // shape[-1], shape[-1]
     layout = checkpoint.tile_layout(name) if isinstance(checkpoint, PackedCheckpoint) else None
     if layout is not None:
-        return WeightForm(f"int{layout.bits}", layout.nbytes, count)
+        kind = "fp8" if layout.fp8 else f"int{layout.bits}"
+        return WeightForm(kind, layout.nbytes, count)
     kind, layout = _stored_as(checkpoint.format_name(name).lower(), inputs)
     if layout is not None:
         nbytes = replace(layout, num_outputs=outputs).nbytes

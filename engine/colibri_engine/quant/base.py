@@ -29,7 +29,10 @@ Floats = npt.NDArray[np.float32]
 Scales = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint8]
 
 POWERS: Final = powers_of_two(128)  # what scales of one byte mean
+MAX_FP8_SCALE: Final = 2.0**110  # as `kernels.Matrix.from_fp8` demands
+
 _NOT_A_POWER: Final = 255
+_FP8_MAGNITUDE: Final = np.uint8(0x7F)  # of a code; all bits set is a NaN
 _INFINITE_HALF: Final = np.uint16(0x7C00)
 
 
@@ -300,6 +303,16 @@ def all_finite(values: Scales) -> bool:
     if values.dtype == np.float16:  # numpy tests these one by one; their bits go faster
         return bool(((values.view(np.uint16) & _INFINITE_HALF) != _INFINITE_HALF).all())
     return bool(np.isfinite(values).all())
+
+
+def is_number(codes: Bytes) -> bool:
+    """Tell whether no E4M3 code is a NaN."""
+    return not bool(((codes & _FP8_MAGNITUDE) == _FP8_MAGNITUDE).any())
+
+
+def is_held_scale(scales: Floats) -> bool:
+    """Tell whether the kernels can multiply E4M3 codes by all of these; NaN is none."""
+    return bool(((scales >= 0) & (scales <= MAX_FP8_SCALE)).all())
 
 
 def bf16_to_f32(bits: npt.NDArray[np.uint16]) -> Floats:

@@ -7,13 +7,16 @@ w = sign * g / 2 * (d * (code + 1/2) / 2), exact in float32.
 
 The matrix lies under the rotation of `quant.rotation`. Its scale tensor is one float32 that only
 says so, `TAG`.
+
+Codes and scales as the kernels hold them do not tell the blocks: several d and scale codes have one
+product. `split_rest` keeps what is missing, `join` makes the blocks again.
 Source: docs/formats.md, "Containers with separate scales"; the table is that of IQ3_XXS in ggml
 (MIT licence).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -93,3 +96,86 @@ FORMAT: Final = MatrixFormat(
     scale_bytes=lambda shape: 4,
     to_stored=_to_stored,
 )
+
+
+# ---- the way back -------------------------------------------------------------------------------
+
+_REST: Final = np.dtype([("d", "<u2"), ("steps", "<u4")])  # of a whole block: d and scale codes
+_TOP: Final = np.uint32(28)
+_NIBBLES: Final = np.arange(0, 32, 4, dtype=np.uint32)
+
+
+def _entries() -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    """Return, for the four places of its magnitudes as digits to base 8, an entry's index or -1."""
+    digits = np.searchsorted(np.array(_MAGNITUDES), GRID)
+    entries = np.full(8**4, -1, np.int16)
+    entries[digits @ _PLACES] = np.arange(len(GRID))
+    return entries
+
+
+_PLACES: Final = np.array([512, 64, 8, 1])
+_ENTRIES: Final = _entries()
+
+
+def rest_bytes(num_inputs: int) -> int:
+    """Return the bytes that `split_rest` keeps of a row."""
+    whole, ragged = divmod(num_inputs, BLOCK)
+    return whole * _REST.itemsize + (BLOCK_BYTES if ragged else 0)
+
+
+def split_rest(raw: Bytes, num_inputs: int) -> Bytes:
+    """Return what the codes and scales of rows do not tell, (R, rest_bytes).
+
+    Of a whole block d and the scale codes; of a last one that is not whole everything.
+
+    Args:
+        raw: (R, bytes of a row).
+        num_inputs: I.
+    """
+    end = num_inputs // BLOCK * BLOCK_BYTES
+    blocks = np.ascontiguousarray(raw[:, :end]).reshape(-1, BLOCK_BYTES).view(LAYOUT)[:, 0]
+    rest = np.empty(len(blocks), _REST)
+    rest["d"] = blocks["d"].view("<u2")
+    rest["steps"] = np.bitwise_or.reduce(blocks["words"] >> _TOP << _NIBBLES, axis=1)
+    kept = rest.view(np.uint8).reshape(len(raw), -1)
+    return np.concatenate([kept, raw[:, end:]], axis=1)
+
+
+def join(stored: IntTensor, rest: Bytes) -> Bytes:
+    """Return the blocks of rows, (R, bytes of a row).
+
+    Args:
+        stored: What `to_stored` made of them.
+        rest: What `split_rest` kept of them.
+
+    Raises:
+        ValueError: no blocks have these codes and scales and this rest.
+    """
+    R, num_inputs = stored.shape
+    whole = num_inputs // BLOCK
+    kept = np.ascontiguousarray(rest[:, : whole * _REST.itemsize]).view(_REST).reshape(-1)
+    values = stored.codes[:, : whole * BLOCK].astype(np.int8) - np.int8(ZERO)
+    blocks = np.empty(len(kept), LAYOUT)
+    blocks["index"] = _indices(np.abs(values).reshape(-1, 4)).reshape(-1, BLOCK // 4)
+    steps = (kept["steps"][:, None] >> _NIBBLES & np.uint32(15)) << _TOP
+    negative = np.packbits(values.reshape(-1, 8) < 0, axis=1, bitorder="little")[:, 0] & 127
+    signs = negative.astype(np.uint32).reshape(-1, 4) << _SIGN_PLACES
+    blocks["words"] = np.bitwise_or.reduce(signs, axis=1).reshape(-1, BLOCK // GROUP) | steps
+    blocks["d"] = kept["d"].view("<f2")
+    joined = blocks.view(np.uint8).reshape(R, -1)
+    raw = np.concatenate([joined, rest[:, whole * _REST.itemsize :]], axis=1)
+    found = _to_stored(raw, np.empty(0, np.uint8), MatrixShape(R, num_inputs))
+    if not (
+        np.array_equal(found.codes, stored.codes) and np.array_equal(found.scales, stored.scales)
+    ):
+        raise ValueError("codes, scales and rest are not of the same blocks")
+    return raw
+
+
+def _indices(quads: np.ndarray[tuple[int, int], np.dtype[np.int8]]) -> Bytes:
+    """Return the table's entries with these halved magnitudes, (N, 4)."""
+    digits = np.minimum((quads + 2) // 4 - 1, 7)
+    found = _ENTRIES[np.maximum(digits, 0) @ _PLACES]
+    if (found < 0).any():
+        raise ValueError("magnitudes that no entry of the table has")
+    return cast("Bytes", found.astype(np.uint8))

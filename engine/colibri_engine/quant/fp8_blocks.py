@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from colibri_engine.quant.base import FloatTensor, Fp8Tensor, row_group
+from colibri_engine.quant.base import (
+    FloatTensor,
+    Fp8Tensor,
+    is_held_scale,
+    is_number,
+    row_group,
+)
 from colibri_engine.quant.e4m3 import E4M3, scale_blocks
 
 if TYPE_CHECKING:
     from colibri_engine.quant.base import Bytes, Floats
 
 _GROUP_STEP: Final = 16  # what a group of the kernels is a multiple of
-_MAX_SCALE: Final = 2.0**110  # as `kernels.Matrix.from_fp8` demands
-_MAGNITUDE: Final = np.uint8(0x7F)  # of a code; all bits set is a NaN
 
 
 def fp8_matrix(codes: Bytes, scales: Floats, block: tuple[int, int]) -> Fp8Tensor | FloatTensor:
@@ -31,12 +35,7 @@ def fp8_matrix(codes: Bytes, scales: Floats, block: tuple[int, int]) -> Fp8Tenso
     """
     num_outputs, num_inputs = codes.shape
     group = row_group(num_inputs) if scales.shape[1] == 1 else block[1]
-    is_held = (
-        group % _GROUP_STEP == 0
-        and bool(scales.max(initial=0.0) <= _MAX_SCALE)
-        and not bool(((codes & _MAGNITUDE) == _MAGNITUDE).any())
-    )
-    if is_held:
+    if group % _GROUP_STEP == 0 and is_held_scale(scales) and is_number(codes):
         rows = np.repeat(scales, block[0], axis=0)[:num_outputs]
         return Fp8Tensor(codes, np.ascontiguousarray(rows), group)
     with np.errstate(over="ignore", invalid="ignore"):

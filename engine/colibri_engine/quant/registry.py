@@ -52,7 +52,7 @@ MATRIX_FORMATS: Final[dict[str, MatrixFormat]] = {
     number_format.name: number_format
     for number_format in (
         int8_row.FORMAT, int4_row.FORMAT, int4_grouped.FORMAT, int2_row.FORMAT, int3_g64.FORMAT,
-        e8.FORMAT, mxfp4.ROWS, nvfp4.FORMAT, fp8_b128.FORMAT,
+        e8.FORMAT, mxfp4.ROWS, nvfp4.FORMAT, fp8_b128.FORMAT, fp8_b128.FORMAT_UE8M0,
     )
 }  # fmt: skip
 

@@ -93,21 +93,31 @@ std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
   return Matrix::pack_codes(source);
 }
 
-// Packed bytes and what the caller says of them; it lives as long as both and `levels`.
-PackedSource packed_source(const uint8_t* bytes, size_t size, std::pair<int64_t, int64_t> shape,
-                           std::optional<int> zero, int bits, int64_t group, int scale_bytes,
-                           bool rotated, const std::optional<nb::bytes>& levels) {
-  return {bytes,  size, levels_of(levels), shape.first,       shape.second,
-          group,  bits, zero.value_or(0),  !zero.has_value(), scale_type_of(scale_bytes),
-          rotated};
+// What the caller says of packed bytes; it lives as long as they and `levels`.
+PackedSource packed_source(std::pair<int64_t, int64_t> shape, std::optional<int> zero, int bits,
+                           int64_t group, int scale_bytes, bool rotated,
+                           const std::optional<nb::bytes>& levels, bool fp8) {
+  return {nullptr,
+          0,
+          levels_of(levels),
+          shape.first,
+          shape.second,
+          group,
+          bits,
+          zero.value_or(0),
+          !zero.has_value(),
+          scale_type_of(scale_bytes),
+          rotated,
+          fp8};
 }
 
 std::shared_ptr<Matrix> from_packed(const Bytes& packed, std::pair<int64_t, int64_t> shape,
                                     std::optional<int> zero, int bits, int64_t group,
                                     int scale_bytes, bool rotated,
-                                    const std::optional<nb::bytes>& levels) {
-  const PackedSource source = packed_source(packed.data(), packed.size(), shape, zero, bits, group,
-                                            scale_bytes, rotated, levels);
+                                    const std::optional<nb::bytes>& levels, bool fp8) {
+  PackedSource source = packed_source(shape, zero, bits, group, scale_bytes, rotated, levels, fp8);
+  source.bytes = packed.data();
+  source.size = packed.size();
   nb::gil_scoped_release release;
   return Matrix::copy_packed(source);
 }
@@ -115,13 +125,13 @@ std::shared_ptr<Matrix> from_packed(const Bytes& packed, std::pair<int64_t, int6
 std::shared_ptr<Matrix> view_packed(const ArenaHandle& arena, int64_t slot, int64_t offset,
                                     std::pair<int64_t, int64_t> shape, std::optional<int> zero,
                                     int bits, int64_t group, int scale_bytes, bool rotated,
-                                    const std::optional<nb::bytes>& levels) {
+                                    const std::optional<nb::bytes>& levels, bool fp8) {
   const uint8_t* const bytes = arena.slots->slot(slot);
   require(offset >= 0 && static_cast<size_t>(offset) <= arena.slots->slot_bytes(),
           "offset is outside the slot");
-  const PackedSource source =
-      packed_source(bytes + offset, arena.slots->slot_bytes() - static_cast<size_t>(offset), shape,
-                    zero, bits, group, scale_bytes, rotated, levels);
+  PackedSource source = packed_source(shape, zero, bits, group, scale_bytes, rotated, levels, fp8);
+  source.bytes = bytes + offset;
+  source.size = arena.slots->slot_bytes() - static_cast<size_t>(offset);
   return Matrix::view_packed(source, arena.slots);
 }
 
@@ -231,14 +241,15 @@ void bind_matrix(nb::module_& m) {
       .def_static("from_packed", &from_packed, nb::arg("packed").noconvert(), nb::arg("shape"),
                   nb::arg("zero").none(), nb::kw_only(), nb::arg("bits"), nb::arg("group"),
                   nb::arg("scale_bytes"), nb::arg("rotated") = false,
-                  nb::arg("levels") = nb::none(),
+                  nb::arg("levels") = nb::none(), nb::arg("fp8") = false,
                   "Take a copy of packed bytes (see `packed()`) of an (outputs, inputs) matrix; "
-                  "without a zero point they hold mins. Raises ValueError.")
+                  "without a zero point they hold mins. Codes are E4M3 with `fp8`, which wants "
+                  "bits 8, zero 0 and scale_bytes 4. Raises ValueError.")
       .def_static(
           "view_packed", &view_packed, nb::arg("arena"), nb::arg("slot"), nb::arg("offset"),
           nb::arg("shape"), nb::arg("zero").none(), nb::kw_only(), nb::arg("bits"),
           nb::arg("group"), nb::arg("scale_bytes"), nb::arg("rotated") = false,
-          nb::arg("levels") = nb::none(),
+          nb::arg("levels") = nb::none(), nb::arg("fp8") = false,
           "Look at packed bytes in a slot, from `offset` (a multiple of 64) on, as "
           "from_packed would copy them. What is read into the slot later is the matrix then. "
           "Raises ValueError, IndexError.")
@@ -256,7 +267,7 @@ void bind_matrix(nb::module_& m) {
       .def_prop_ro("nbytes", &Matrix::nbytes)
       .def_prop_ro("rotated", [](const Matrix& m) { return m.rotation() != nullptr; })
       .def("has_finite_scales", &Matrix::has_finite_scales,
-           nb::call_guard<nb::gil_scoped_release>(), "Whether every scale and minimum is a number.")
+           nb::call_guard<nb::gil_scoped_release>(), "Whether every scale and minimum, and every E4M3 code, is a number.")
       .def("packed", &packed,
            "The packed bytes as a new (nbytes,) uint8 array: codes, scales, mins.")
       .def("unpack", &unpack, nb::arg("first") = 0, nb::arg("count") = nb::none(),

@@ -126,6 +126,41 @@ size_t packed_size(size_t code_bytes, size_t scale_bytes, bool has_mins) {
   return checked_add(code_bytes, checked_mul(scale_bytes, has_mins ? size_t{2} : size_t{1}));
 }
 
+// The same for E4M3 weights.
+FloatMatrix fp8_sizes(int64_t num_outputs, int64_t num_inputs, int64_t group) {
+  check_shape(num_outputs, num_inputs);
+  require(group >= kSumGroup && group < kMaxDimension && group % kSumGroup == 0,
+          "group must be a multiple of 16");
+  FloatMatrix m{};
+  m.num_outputs = num_outputs;
+  m.num_inputs = num_inputs;
+  m.num_tiles = ceil_div(num_outputs, kTile);
+  m.kind = FloatKind::kE4m3;
+  m.group = group;
+  m.num_groups = ceil_div(num_inputs, group);
+  return m;
+}
+
+FloatMatrix fp8_sizes(const PackedSource& s) {
+  require(s.bits == 8 && s.zero == 0 && !s.has_mins && s.levels == nullptr && !s.rotated &&
+              s.scale_type == ScaleType::kF32,
+          "E4M3 weights have codes of 8 bits, scales in float32 and nothing else");
+  return fp8_sizes(s.num_outputs, s.num_inputs, s.group);
+}
+
+size_t fp8_code_bytes(const FloatMatrix& m) {
+  const auto outputs = static_cast<size_t>(m.num_tiles * kTile);
+  return round_up(checked_mul(outputs, static_cast<size_t>(m.num_inputs)), 64);
+}
+
+size_t fp8_scale_count(const FloatMatrix& m) {
+  return checked_mul(static_cast<size_t>(m.num_tiles * kTile), static_cast<size_t>(m.num_groups));
+}
+
+size_t fp8_packed_size(const FloatMatrix& m) {
+  return checked_add(fp8_code_bytes(m), checked_mul(fp8_scale_count(m), sizeof(float)));
+}
+
 template <typename T>
 void pack_float_tiles(const T* from, int64_t num_outputs, int64_t num_inputs, T* to) {
   const int64_t num_tiles = ceil_div(num_outputs, kTile);
@@ -172,6 +207,12 @@ void Matrix::lay_out(const IntMatrix& sizes, size_t code_bytes, size_t scale_byt
   int_.mins = has_mins ? block_.data() + code_bytes + scale_bytes : nullptr;
 }
 
+void Matrix::lay_out_fp8(const FloatMatrix& sizes) {
+  float_ = sizes;
+  float_.data = block_.data();
+  float_.scales = reinterpret_cast<const float*>(block_.data() + fp8_code_bytes(sizes));
+}
+
 std::shared_ptr<Matrix> Matrix::pack_codes(const CodesSource& s) {
   const IntMatrix sizes = int_sizes(s);
   check_codes(s);
@@ -209,6 +250,16 @@ std::shared_ptr<Matrix> Matrix::pack_codes(const CodesSource& s) {
 }
 
 std::shared_ptr<Matrix> Matrix::copy_packed(const PackedSource& s) {
+  if (s.is_fp8) {
+    const FloatMatrix m = fp8_sizes(s);
+    require(fp8_packed_size(m) == s.size, "the packed bytes do not fit the shape");
+    std::shared_ptr<Matrix> matrix(new Matrix());
+    matrix->block_ = SlabBlock(s.size);
+    matrix->lay_out_fp8(m);
+    std::memcpy(matrix->block_.data(), s.bytes, s.size);
+    require(matrix->has_finite_scales(), "a code or scale of E4M3 weights is out of range");
+    return matrix;
+  }
   const IntMatrix sizes = int_sizes(s);
   const size_t code_bytes = code_stream_size(sizes);
   const size_t scale_bytes = scale_stream_size(sizes);
@@ -223,12 +274,21 @@ std::shared_ptr<Matrix> Matrix::copy_packed(const PackedSource& s) {
 
 std::shared_ptr<Matrix> Matrix::view_packed(const PackedSource& s,
                                             std::shared_ptr<const void> owner) {
+  require(reinterpret_cast<uintptr_t>(s.bytes) % 64 == 0, "the packed bytes are not aligned");
+  if (s.is_fp8) {
+    const FloatMatrix m = fp8_sizes(s);
+    const size_t needed = fp8_packed_size(m);
+    require(needed <= s.size, "the matrix does not fit the room for it");
+    std::shared_ptr<Matrix> view(new Matrix());
+    view->block_ = SlabBlock(std::move(owner), const_cast<uint8_t*>(s.bytes), needed);
+    view->lay_out_fp8(m);
+    return view;
+  }
   const IntMatrix sizes = int_sizes(s);
   const size_t code_bytes = code_stream_size(sizes);
   const size_t scale_bytes = scale_stream_size(sizes);
   const size_t size = packed_size(code_bytes, scale_bytes, s.has_mins);
   require(size <= s.size, "the matrix does not fit the room for it");
-  require(reinterpret_cast<uintptr_t>(s.bytes) % 64 == 0, "the packed bytes are not aligned");
   std::shared_ptr<Matrix> matrix(new Matrix());
   matrix->block_ = SlabBlock(std::move(owner), const_cast<uint8_t*>(s.bytes), size);
   matrix->lay_out(sizes, code_bytes, scale_bytes, s.has_mins);
@@ -260,29 +320,17 @@ std::shared_ptr<Matrix> Matrix::pack_float(const FloatSource& s) {
 }
 
 std::shared_ptr<Matrix> Matrix::pack_fp8(const Fp8Source& s) {
-  check_shape(s.num_outputs, s.num_inputs);
-  require(s.group >= kSumGroup && s.group < kMaxDimension && s.group % kSumGroup == 0,
-          "group must be a multiple of 16");
-  std::shared_ptr<Matrix> matrix(new Matrix());
-  FloatMatrix& m = matrix->float_;
-  m.num_outputs = s.num_outputs;
-  m.num_inputs = s.num_inputs;
-  m.num_tiles = ceil_div(s.num_outputs, kTile);
-  m.kind = FloatKind::kE4m3;
-  m.group = s.group;
-  m.num_groups = ceil_div(s.num_inputs, s.group);
+  const FloatMatrix m = fp8_sizes(s.num_outputs, s.num_inputs, s.group);
   check_fp8(s, m.num_groups);
-  const auto outputs = static_cast<size_t>(m.num_tiles * kTile);
-  const size_t code_bytes = round_up(checked_mul(outputs, static_cast<size_t>(s.num_inputs)), 64);
-  const size_t num_scales = checked_mul(outputs, static_cast<size_t>(m.num_groups));
-  matrix->block_ = SlabBlock(checked_add(code_bytes, checked_mul(num_scales, sizeof(float))));
+  std::shared_ptr<Matrix> matrix(new Matrix());
+  matrix->block_ = SlabBlock(fp8_packed_size(m));
+  matrix->lay_out_fp8(m);
   uint8_t* const codes = matrix->block_.data();
-  auto* const scales = reinterpret_cast<float*>(codes + code_bytes);
+  auto* const scales = reinterpret_cast<float*>(codes + fp8_code_bytes(m));
   pack_float_tiles(s.codes, s.num_outputs, s.num_inputs, codes);
   pack_float_tiles(s.scales, s.num_outputs, m.num_groups, scales);
-  for (size_t i = 0; i < num_scales; ++i) scales[i] *= 256.0f;
-  m.data = codes;
-  m.scales = scales;
+  const size_t num_scales = fp8_scale_count(m);
+  for (size_t i = 0; i < num_scales; ++i) scales[i] *= kFp8ScaleStep;
   return matrix;
 }
 

@@ -46,6 +46,7 @@ struct PackedSource {
   bool has_mins;
   ScaleType scale_type;
   bool rotated;
+  bool is_fp8;  // codes are E4M3, in the order of FloatMatrix, with scales as it has them
 };
 
 struct FloatSource {
@@ -65,6 +66,7 @@ struct Fp8Source {
 };
 
 constexpr float kMaxFp8Scale = 0x1p110F;  // 2^8 times it, and 448 times it, are numbers
+constexpr float kFp8ScaleStep = 0x1p8F;   // what packed scales are multiplied with: see FloatMatrix
 
 // One immutable [out, in] matrix. Shares ownership of its packed bytes.
 class Matrix {
@@ -93,8 +95,8 @@ class Matrix {
   // Not null when the values are those of the rotated matrix: activations must be rotated, too.
   const Rotation* rotation() const { return rotation_.get(); }
 
-  // Whether every scale and minimum of an integer matrix is a number; true for float weights,
-  // whose scales are checked when they are packed.
+  // Whether every scale and minimum is a number, and of E4M3 weights every code, too; true for other
+  // float weights.
   bool has_finite_scales() const;
 
   // Writes the float32 values of row `output` (num_inputs of them): exact, or where the matrix is
@@ -105,6 +107,8 @@ class Matrix {
   Matrix() = default;
   void allocate(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes, bool has_mins);
   void lay_out(const IntMatrix& sizes, size_t code_bytes, size_t scale_bytes, bool has_mins);
+  void lay_out_fp8(const FloatMatrix& sizes);
+  bool is_finite_fp8() const;
   void unpack_float_row(int64_t tile, int64_t lane, float* out) const;
 
   bool is_integer_ = false;

@@ -42,8 +42,22 @@ float half_to_float(uint16_t half) {
   return (half & 0x8000) != 0 ? -value : value;
 }
 
+bool Matrix::is_finite_fp8() const {
+  const auto* const scales = reinterpret_cast<const uint8_t*>(float_.scales);
+  const auto* const codes = static_cast<const uint8_t*>(float_.data);
+  const auto num_codes = static_cast<size_t>(scales - codes);
+  const size_t num_scales = (block_.size() - num_codes) / sizeof(float);
+  // No early exit: the loops are vector ones.
+  unsigned bad = 0;
+  for (size_t i = 0; i < num_codes; ++i) bad |= (codes[i] & 0x7FU) == 0x7FU;
+  for (size_t i = 0; i < num_scales; ++i) {
+    bad |= !(float_.scales[i] >= 0 && float_.scales[i] <= kMaxFp8Scale * kFp8ScaleStep);
+  }
+  return bad == 0;
+}
+
 bool Matrix::has_finite_scales() const {
-  if (!is_integer_) return true;
+  if (!is_integer_) return float_.kind != FloatKind::kE4m3 || is_finite_fp8();
   const IntMatrix& m = int_;
   const auto first = static_cast<size_t>(static_cast<const uint8_t*>(m.scales) - m.codes);
   const uint8_t* const bytes = block_.data() + first;

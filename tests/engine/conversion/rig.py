@@ -10,10 +10,14 @@ import numpy.typing as npt
 
 from colibri_engine.conversion.convert import Conversion
 from colibri_engine.conversion.options import Bits, ConvertOptions, Layout, Precision
+from colibri_engine.conversion.quantize import quantize
+from colibri_engine.conversion.targets import rounded_target
 from colibri_engine.kernels import Batch
 from colibri_engine.loader.base import Checkpoint
 from colibri_engine.loader.checkpoint import open_checkpoint
+from colibri_engine.loader.safetensors import SafetensorsFile
 from colibri_engine.models.registry import load_model
+from colibri_engine.quant.base import FloatTensor
 from tests.fakes.tiny_checkpoint import (
     Floats,
     StoredArray,
@@ -162,3 +166,22 @@ def write_weights(directory: Path, config: dict[str, Any], weights: Weights) -> 
     write_json(directory / "config.json", config)
     write_json(directory / "tokenizer.json", tokenizer_json())
     return TinyCheckpoint(directory, config, weights)
+
+
+def rounded(array: Floats, bits: int, group_size: int | None = None) -> Floats:
+    """Return what a converter makes of a matrix."""
+    target = rounded_target(bits, (array.shape[0], array.shape[1]), group_size)
+    assert target.layout is not None
+    assert target.layout.zero is not None
+    return quantize(FloatTensor(array), bits, target.group, target.layout.zero).unpack()
+
+
+def stored_tensors(directory: Path) -> dict[str, tuple[str, bytes]]:
+    """Return type and bytes of every tensor of the weight files."""
+    stored: dict[str, tuple[str, bytes]] = {}
+    for path in directory.glob("*.safetensors"):
+        file = SafetensorsFile(path)
+        for name, entry in file.entries.items():
+            stored[name] = (entry.dtype, file.read(entry).tobytes())
+        file.close()
+    return stored

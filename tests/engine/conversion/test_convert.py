@@ -12,8 +12,6 @@ import pytest
 from colibri_engine.conversion.convert import Conversion
 from colibri_engine.conversion.options import Layout
 from colibri_engine.conversion.plan_summary import summarize
-from colibri_engine.conversion.quantize import quantize
-from colibri_engine.conversion.targets import rounded_target
 from colibri_engine.errors import (
     BadChoice,
     CheckpointError,
@@ -23,13 +21,13 @@ from colibri_engine.errors import (
 )
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.loader.safetensors import SafetensorsFile
-from colibri_engine.quant.base import FloatTensor
 from tests.engine.conversion.rig import (
     Told,
     convert,
     formats,
     logits,
     options,
+    rounded,
     values,
     weight_files,
     write_drafting,
@@ -37,9 +35,7 @@ from tests.engine.conversion.rig import (
     write_weights,
 )
 from tests.engine.loader.mutations import mutations
-from tests.fakes.container_models import BITS, CONTAINER_FORMATS, is_packed, write_container
 from tests.fakes.tiny_checkpoint import (
-    Floats,
     tiny_config,
     tiny_weights,
     write_hf,
@@ -49,13 +45,6 @@ from tests.fakes.tiny_gguf import write_gguf_model
 BOTH = [Layout.STREAM, Layout.PAIRS]
 CONTAINER_SIZES: dict[str, Any] = {"hidden_size": 256, "moe_intermediate_size": 128}
 EXPERT = "model.layers.1.mlp.experts.2.down_proj.weight"
-
-
-def rounded(array: Floats, bits: int, group_size: int | None = None) -> Floats:
-    target = rounded_target(bits, (array.shape[0], array.shape[1]), group_size)
-    assert target.layout is not None
-    assert target.layout.zero is not None
-    return quantize(FloatTensor(array), bits, target.group, target.layout.zero).unpack()
 
 
 @pytest.mark.parametrize("layout", BOTH)
@@ -335,53 +324,6 @@ def test_integers_of_a_gguf_file_can_be_rounded_anew(tmp_path: Path) -> None:
     assert formats(tmp_path / "pairs")[EXPERT] == "int4-row"
 
 
-@pytest.mark.parametrize("format_name", CONTAINER_FORMATS)
-def test_matrices_of_a_container_are_kept(tmp_path: Path, format_name: str) -> None:
-    source = write_container(tmp_path / "source", format_name=format_name, **CONTAINER_SIZES)
-    convert(source.path, tmp_path / "stream")
-    found = values(tmp_path / "stream")
-    is_fp8 = format_name == "fp8-e4m3-b128"
-    assert formats(tmp_path / "stream")[EXPERT] == ("int4-grouped" if is_fp8 else format_name)
-    for name, array in source.weights.items():
-        wanted = array
-        if is_fp8 and name.startswith("model.layers.") and is_packed(name, array):
-            wanted = rounded(array, 4)
-        np.testing.assert_array_equal(found[name], wanted, err_msg=name)
-
-
-@pytest.mark.parametrize("format_name", [*sorted(BITS), "mxfp4"])
-def test_a_container_written_elsewhere_comes_back_tensor_for_tensor(
-    tmp_path: Path, format_name: str
-) -> None:
-    stamped = format_name == "mxfp4"  # which is read from stamps only
-    source = write_container(
-        tmp_path / "source", format_name=format_name, stamped=stamped, **CONTAINER_SIZES
-    )
-    convert(source.path, tmp_path / "stream")
-    convert(tmp_path / "stream", tmp_path / "pairs", options(Layout.PAIRS))
-    assert stored_tensors(tmp_path / "pairs") == stored_tensors(source.path)
-
-
-def test_what_pairs_cannot_be_written_back_to_is_rounded_or_refused(tmp_path: Path) -> None:
-    source = write_container(tmp_path / "source", format_name="e8-iq3-lattice", **CONTAINER_SIZES)
-    convert(source.path, tmp_path / "stream")
-    with pytest.raises(BadChoice, match="e8-iq3-lattice, which --layout pairs cannot keep"):
-        convert(tmp_path / "stream", tmp_path / "out", options(Layout.PAIRS, xbits="keep"))
-    convert(tmp_path / "stream", tmp_path / "pairs", options(Layout.PAIRS))
-    found = values(tmp_path / "pairs")[EXPERT]
-    np.testing.assert_array_equal(found, rounded(source.weights[EXPERT], 4))
-
-
-def stored_tensors(directory: Path) -> dict[str, tuple[str, bytes]]:
-    stored: dict[str, tuple[str, bytes]] = {}
-    for path in directory.glob("*.safetensors"):
-        file = SafetensorsFile(path)
-        for name, entry in file.entries.items():
-            stored[name] = (entry.dtype, file.read(entry).tobytes())
-        file.close()
-    return stored
-
-
 def test_fp8_bytes_can_be_kept_in_pairs(tmp_path: Path) -> None:
     source = write_source(tmp_path / "source", "F8_E4M3", hidden_size=256)
     chosen = options(Layout.PAIRS, xbits="fp8", attn_bits="fp8")
@@ -400,8 +342,9 @@ def test_fp8_where_blocks_are_as_many_as_rows_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("layout", "group_size", "bits", "problem"),
     [
-        (Layout.STREAM, None, {"xbits": "fp8"}, "fp8 cannot be combined with --layout stream"),
-        (Layout.STREAM, None, {"ebits": "16"}, "routed experts are stored as integers"),
+        (Layout.STREAM, None, {"xbits": "fp8"}, "no fp8 bytes to keep"),
+        (Layout.STREAM, None, {"xbits": "e8"}, "e8 cannot be combined with --layout stream"),
+        (Layout.STREAM, None, {"ebits": "16"}, "routed experts are stored as integers or fp8"),
         (Layout.STREAM, None, {"xbits": "keep"}, "no integers to keep"),
         (Layout.PAIRS, None, {"xbits": "fp8"}, "no fp8 bytes to keep"),
         (Layout.PAIRS, 64, {"ebits": "8"}, "--group-size 64 has no effect"),

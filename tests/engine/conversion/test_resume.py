@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from colibri_engine.conversion.manifest import MANIFEST
 from colibri_engine.conversion.options import ConvertOptions, Layout
 from colibri_engine.errors import CheckpointError, ConversionError
 from tests.engine.conversion.rig import (
+    SIZES,
     convert,
     options,
     values,
@@ -26,6 +28,8 @@ from tests.engine.conversion.rig import (
     write_drafting,
     write_source,
 )
+from tests.fakes.container_models import write_container
+from tests.fakes.tiny_gguf import write_gguf_model
 
 SHARD_BYTES = 100_000  # some eight files
 FILE_EVENTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.truncate"})
@@ -125,24 +129,70 @@ def check_killed_runs(killer: Killer, chosen: ConvertOptions, num_points: int, s
         assert everything(out) == wanted
 
 
-@pytest.mark.parametrize("layout", [Layout.STREAM, Layout.PAIRS])
-def test_killed_conversions_end_as_if_nothing_had_been(
-    tmp_path: Path, processes: ForkServerContext, layout: Layout
+def a_published_one(directory: Path) -> Path:
+    return write_drafting(directory).path
+
+
+def one_in_bf16(directory: Path) -> Path:
+    return write_source(directory, "BF16").path
+
+
+def one_in_fp8(directory: Path) -> Path:
+    return write_source(directory, "F8_E4M3").path
+
+
+def a_gguf_file(directory: Path) -> Path:
+    return write_gguf_model(directory / "m.gguf", "glm4_moe", type_name="Q4_0", **SIZES).path
+
+
+def a_container(format_name: str) -> Callable[[Path], Path]:
+    def write(directory: Path) -> Path:
+        return write_container(directory, format_name=format_name, **SIZES).path
+
+    return write
+
+
+SOURCES: dict[str, Callable[[Path], Path]] = {
+    "f32 with a draft layer": a_published_one,
+    "bf16": one_in_bf16,
+    "fp8 in blocks": one_in_fp8,
+    "gguf": a_gguf_file,
+    "int4 container": a_container("int4-grouped"),
+    "e8 container": a_container("e8-iq3-lattice"),
+    "fp8 container": a_container("fp8-e4m3-b128"),
+}
+
+
+def check_source(
+    processes: ForkServerContext,
+    work: Path,
+    kind: str,
+    layout: Layout,
+    num_points: int,
+    seed: int,
 ) -> None:
-    write_drafting(tmp_path / "source")
-    killer = Killer(processes, tmp_path / "source", tmp_path)
-    check_killed_runs(killer, options(layout, shard_bytes=SHARD_BYTES), 5, seed=len(layout))
+    (work / "source").mkdir()
+    source = SOURCES[kind](work / "source")
+    chosen = options(layout, shard_bytes=SHARD_BYTES)
+    check_killed_runs(Killer(processes, source, work), chosen, num_points, seed)
+
+
+@pytest.mark.parametrize("layout", [Layout.STREAM, Layout.PAIRS])
+@pytest.mark.parametrize("kind", ["f32 with a draft layer", "e8 container"])
+def test_killed_conversions_end_as_if_nothing_had_been(
+    tmp_path: Path, processes: ForkServerContext, layout: Layout, kind: str
+) -> None:
+    check_source(processes, tmp_path, kind, layout, 4, seed=len(layout))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [Layout.STREAM, Layout.PAIRS])
-@pytest.mark.parametrize("part", range(5))
-def test_two_hundred_killed_conversions(
-    tmp_path: Path, processes: ForkServerContext, layout: Layout, part: int
+@pytest.mark.parametrize("kind", SOURCES)
+def test_hundreds_of_killed_conversions(
+    tmp_path: Path, processes: ForkServerContext, layout: Layout, kind: str
 ) -> None:
-    write_drafting(tmp_path / "source")
-    killer = Killer(processes, tmp_path / "source", tmp_path)
-    check_killed_runs(killer, options(layout, shard_bytes=SHARD_BYTES), 20, seed=100 + part)
+    """Thirty points of each: of all kinds and both layouts more than four hundred."""
+    check_source(processes, tmp_path, kind, layout, 30, seed=100)
 
 
 def test_finished_files_are_kept(tmp_path: Path) -> None:

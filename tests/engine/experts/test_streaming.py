@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from colibri_engine import kernels
 from colibri_engine.engine_config import ReadConfig
 from colibri_engine.errors import ExpertReadFailed
 from colibri_engine.experts.demand import Demand
 from colibri_engine.kernels import ReadPriority
+from tests.engine.conversion.rig import convert
 from tests.engine.experts.streaming_rig import (
     conversation,
     load_resident,
@@ -53,6 +55,31 @@ def test_slots_change_no_bit(stream: Path, capacity: int, numerics: str) -> None
         np.testing.assert_array_equal(found, expected)
     assert store.counters.bytes_read > 0
     np.testing.assert_array_equal(model.routing_counts, resident.routing_counts)
+
+
+@pytest.mark.parametrize("format_name", ["e8-iq3-lattice", "fp8-e4m3-b128"])
+@pytest.mark.parametrize("capacity", [1, NUM_EXPERTS])
+def test_converted_containers_are_streamed_with_the_bits_of_the_originals(
+    tmp_path: Path, format_name: str, capacity: int
+) -> None:
+    """On every instruction set: the container in memory, its converted form streamed."""
+    source = write_container(
+        tmp_path / "container", format_name=format_name, n_routed_experts=NUM_EXPERTS
+    ).path
+    convert(source, tmp_path / "stream")
+    steps = conversation(load_resident(source).config.vocab_size)
+    active = kernels.active_isa()
+    try:
+        for isa in kernels.available_isas():
+            kernels.set_isa(isa)
+            wanted = run_steps(load_resident(source), steps)
+            model, store = load_streamed(tmp_path / "stream", capacity)
+            assert len(store.layers) > 0
+            for found, expected in zip(run_steps(model, steps), wanted, strict=True):
+                np.testing.assert_array_equal(found, expected, err_msg=isa)
+            store.close()
+    finally:
+        kernels.set_isa(active)
 
 
 @pytest.mark.parametrize("mode", ["io_uring", "threads"])
@@ -265,8 +292,13 @@ def test_a_cut_file_fails_the_step_by_name_and_the_next_one_is_as_good_as_new(
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_record_that_cannot_give_finite_answers_is_refused(tmp_path: Path) -> None:
-    source = write_container(tmp_path / "container", n_routed_experts=NUM_EXPERTS).path
+@pytest.mark.parametrize("format_name", ["int4-grouped", "fp8-e4m3-b128"])
+def test_a_record_that_cannot_give_finite_answers_is_refused(
+    tmp_path: Path, format_name: str
+) -> None:
+    source = write_container(
+        tmp_path / "container", format_name=format_name, n_routed_experts=NUM_EXPERTS
+    ).path
     path = restream(source, tmp_path / "stream")
     model, store = load_streamed(path, 1)
     layer = store.layers[0]

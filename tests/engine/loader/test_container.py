@@ -12,6 +12,7 @@ from colibri_engine.loader.container import PackedMatrix, resolve
 
 PATH = Path("out-00000.safetensors")
 ROW, GROUPED, FP8 = "int4-row", "int4-grouped", "fp8-e4m3-b128"
+IN_BYTES = f"{FP8}-ue8m0"  # never in a stamp
 
 
 def matrix(*sizes: int, stamp: str | None = None, group: int | None = None) -> PackedMatrix:
@@ -39,12 +40,13 @@ def found(*sizes: int, stamp: str | None = None, group: int | None = None) -> st
         ((6, 100, 288, 48), "int3-g64"),
         ((6, 512, 1176, 4), "e8-iq3-lattice"),
         ((300, 200, 60000, 24), FP8),  # 3 x 2 blocks of float32
-        ((300, 200, 60000, 6), FP8),  # the same, one byte each
+        ((300, 200, 60000, 6), IN_BYTES),  # the same, one byte each
     ],
 )
 def test_sizes_tell_the_format(sizes: tuple[int, ...], name: str) -> None:
     assert found(*sizes) == name
-    assert found(*sizes, stamp=name.split("/", maxsplit=1)[0]) == name
+    stamp = FP8 if name == IN_BYTES else name.split("/", maxsplit=1)[0]
+    assert found(*sizes, stamp=stamp) == name
 
 
 @pytest.mark.parametrize("group", [16, 32, 48, 64, 96, 128, 192, 256])
@@ -101,14 +103,16 @@ def test_one_byte_scales_beside_rows_are_refused_without_a_stamp() -> None:
     with pytest.raises(CheckpointError, match=r"no stamp.*int8-row and fp8-e4m3-b128"):
         resolve(matrix(*sizes))
     assert found(*sizes, stamp="int8-row") == "int8-row"
-    assert found(*sizes, stamp=FP8) == FP8
+    assert found(*sizes, stamp=FP8) == IN_BYTES
+    with pytest.raises(UnsupportedQuantFormat, match="which is not supported"):
+        resolve(matrix(*sizes, stamp=IN_BYTES))
 
 
 @pytest.mark.parametrize(
     ("shape", "other"),
     [
         ((5, 98), FP8),  # one float32 block
-        ((400, 98), FP8),  # four blocks of one byte
+        ((400, 98), IN_BYTES),  # four blocks of one byte
         ((1, 98), "int8-row"),
         ((1, 196), ROW),
         ((1, 195), ROW),
@@ -118,10 +122,11 @@ def test_small_shapes_that_could_be_a_lattice_need_a_stamp(
     shape: tuple[int, int], other: str
 ) -> None:
     sizes = (*shape, shape[0] * 98, 4)
-    with pytest.raises(CheckpointError, match=rf"no stamp.*e8-iq3-lattice and .*{other}"):
+    stamp = FP8 if other == IN_BYTES else other
+    with pytest.raises(CheckpointError, match=rf"no stamp.*e8-iq3-lattice and .*{stamp}"):
         resolve(matrix(*sizes))
     assert found(*sizes, stamp="e8-iq3-lattice") == "e8-iq3-lattice"
-    assert found(*sizes, stamp=other) == other
+    assert found(*sizes, stamp=stamp) == other
 
 
 def test_short_rows_of_three_bits_look_like_four() -> None:

@@ -17,8 +17,10 @@ import pytest
 from colibri_engine.errors import ColibriError
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.loader.gguf import GgufFile
+from colibri_engine.loader.hf_checkpoint import HfCheckpoint
 from colibri_engine.models.registry import load_model
 from colibri_engine.tokenizer import Tokenizer
+from tests.engine.conversion.rig import convert
 from tests.engine.loader.mutations import hostile_json, mutations
 from tests.engine.loader.test_quantized_checkpoints import write as write_quantized
 from tests.engine.models.conftest import forward_in_chunks
@@ -90,6 +92,17 @@ def run(path: Path) -> None:
     ids = [number for number in ids if number < model.config.vocab_size]
     if ids:
         forward_in_chunks(model, np.array(ids, np.int32), 4)
+
+
+def turn_back(path: Path) -> None:
+    """Run a model, and read what is kept of its matrices for the way to another layout."""
+    run(path)
+    with contextlib.closing(open_checkpoint(path)) as checkpoint:
+        assert isinstance(checkpoint, HfCheckpoint)
+        for name in checkpoint.names():
+            if len(shape := checkpoint.shape(name)) == 2 and checkpoint.has_raw(name):
+                for first in range(0, shape[0], 128):
+                    checkpoint.raw_rows(name, first, min(128, shape[0] - first))
 
 
 def damage(
@@ -177,11 +190,10 @@ def test_a_damaged_configuration_of_a_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("little_memory")
-@pytest.mark.parametrize("format_name", ["int4-grouped", "e8-iq3-lattice"])
+@pytest.mark.parametrize("format_name", ["int4-grouped", "e8-iq3-lattice", "fp8-e4m3-b128"])
 def test_damaged_files_of_the_streaming_layout(tmp_path: Path, format_name: str) -> None:
-    source = write_container(tmp_path / "m", format_name=format_name, **TINY_MIXTURE).path
-    path = restream(source, tmp_path / "stream")
-    damage(path, path / "out-00000.safetensors", 400, 4096)
+    path, file, header = a_converted_one(format_name)(tmp_path)
+    damage(path, file, 400, header, load=turn_back)
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -289,6 +301,16 @@ def a_stream(format_name: str) -> Maker:
     return make
 
 
+def a_converted_one(format_name: str) -> Maker:
+    def make(directory: Path) -> tuple[Path, Path, int]:
+        source = write_container(directory / "m", format_name=format_name, **TINY_MIXTURE).path
+        convert(source, directory / "stream")
+        path = directory / "stream"
+        return path, next(path.glob("*.safetensors")), 8000
+
+    return make
+
+
 def one_of_another_quantizer(way: str) -> Maker:
     def make(directory: Path) -> tuple[Path, Path, int]:
         write_quantized(directory, way)
@@ -325,7 +347,8 @@ MAKERS: dict[str, Maker] = {
     "gguf of IQ4_XS": a_gguf_file_of_levels("IQ4_XS", SUPERBLOCKS),
     "nvfp4": one_of_another_quantizer("nvfp4"),
     "stream of levels": a_stream("mxfp4"),
-    "rotated stream": a_stream("e8-iq3-lattice"),
+    "rotated stream": a_converted_one("e8-iq3-lattice"),
+    "stream of fp8": a_converted_one("fp8-e4m3-b128"),
     "latent container": a_latent_container,
     "packed words": one_of_another_quantizer("int4-groups"),
     "stacks of blocks": a_stack_of_experts("gpt_oss"),
@@ -341,6 +364,7 @@ PAYLOADS: dict[str, Maker] = {
     "nvfp4": MAKERS["nvfp4"],
     "stream of levels": MAKERS["stream of levels"],
     "rotated stream": MAKERS["rotated stream"],
+    "stream of fp8": MAKERS["stream of fp8"],
     "stacks of blocks": MAKERS["stacks of blocks"],
 }
 
@@ -359,14 +383,16 @@ def payload_start(file: Path) -> int:
 def test_very_many_damaged_files(tmp_path: Path, kind: str, chunk: int) -> None:
     """Those that load are run, too: the kernels meet whatever a file can hold."""
     model, file, header = MAKERS[kind](tmp_path)
-    damage(model, file, CHUNK, header, first=chunk * CHUNK, load=run)
+    load = turn_back if file.suffix == ".safetensors" else run
+    damage(model, file, CHUNK, header, first=chunk * CHUNK, load=load)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PAYLOADS)
 def test_very_many_damaged_payloads(tmp_path: Path, kind: str) -> None:
     model, file, _ = PAYLOADS[kind](tmp_path)
-    damage(model, file, CHUNK, None, start=payload_start(file), load=run)
+    load = turn_back if file.suffix == ".safetensors" else run
+    damage(model, file, CHUNK, None, start=payload_start(file), load=load)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from tests.fakes.stream_models import restream
 PREFIX = "model.layers.1.mlp.experts"
 GATE = f"{PREFIX}.3.gate_proj.weight"
 OUTPUT = "model.layers.1.self_attn.o_proj.weight"
-INTEGERS = ["int8-row", "int4-grouped", "int3-g64", "e8-iq3-lattice"]
+KINDS = ["int8-row", "int4-grouped", "int3-g64", "e8-iq3-lattice", "mxfp4", "fp8-e4m3-b128"]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def stream(tmp_path: Path) -> Path:
     return restream(write_container(tmp_path / "container").path, tmp_path / "stream")
 
 
-@pytest.mark.parametrize("format_name", INTEGERS)
+@pytest.mark.parametrize("format_name", KINDS)
 def test_a_model_gives_the_same_bits_from_either_layout(tmp_path: Path, format_name: str) -> None:
     container = write_container(tmp_path / "container", format_name=format_name).path
     path = restream(container, tmp_path / "stream")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from colibri_engine.kernels import Matrix
 from colibri_engine.layers.weights import pack
-from colibri_engine.quant.base import IntTensor, Scales
+from colibri_engine.quant.base import Fp8Tensor, IntTensor, Scales
 from colibri_engine.quant.tiles import (
     TILE,
     PackedTensor,
@@ -81,6 +82,7 @@ def test_bytes_are_those_of_the_native_packer_and_come_back(
     np.testing.assert_array_equal(taken.unpack(), pack(tensor).unpack())
 
     back = unpack_matrix(packed, layout)
+    assert isinstance(back, IntTensor)
     np.testing.assert_array_equal(back.codes, tensor.codes)
     np.testing.assert_array_equal(back.scales, tensor.scales)
     assert (back.zero, back.bits, back.group) == (tensor.zero, bits, group)
@@ -116,6 +118,7 @@ def test_levels_go_with_the_bytes_and_come_back(
     np.testing.assert_array_equal(taken.unpack(), tensor.unpack())
     assert taken.has_finite_scales()
     back = unpack_matrix(packed, layout)
+    assert isinstance(back, IntTensor)
     np.testing.assert_array_equal(back.codes, tensor.codes)
     np.testing.assert_array_equal(back.scales, tensor.scales)
     assert (back.levels, back.zero) == (LEVELS, 250)
@@ -132,6 +135,66 @@ def test_a_scale_of_one_byte_that_is_no_number_is_noticed() -> None:
     assert not PackedTensor(packed, layout).has_finite_scales()
     bad = Matrix.from_packed(packed, (16, 64), 8, bits=4, group=32, scale_bytes=1, levels=LEVELS)
     assert not bad.has_finite_scales()
+
+
+def random_fp8(shape: tuple[int, int], group: int) -> Fp8Tensor:
+    rng = np.random.default_rng(shape[0] * 1000 + shape[1] + group)
+    codes = rng.integers(0, 255, shape, dtype=np.uint8)
+    codes[(codes & 127) == 127] = 3
+    scales = np.exp2(rng.integers(-149, 110, (shape[0], -(-shape[1] // group))))
+    return Fp8Tensor(codes, scales.astype(np.float32), group)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("group", [16, 48, 128])
+def test_floats_of_eight_bits_go_with_the_bytes_and_come_back(
+    shape: tuple[int, int], group: int
+) -> None:
+    tensor = random_fp8(shape, group)
+    layout = TileLayout.of(tensor)
+    packed = pack_matrix(tensor)
+    assert packed.size == layout.nbytes
+    np.testing.assert_array_equal(packed, pack(tensor).packed())
+    held = PackedTensor(packed, layout)
+    taken = pack(held)
+    assert taken.kind == "fp8"
+    np.testing.assert_array_equal(taken.packed(), packed)
+    np.testing.assert_array_equal(taken.unpack(), tensor.unpack())
+    assert held.has_finite_scales()
+    assert taken.has_finite_scales()
+    back = unpack_matrix(packed, layout)
+    assert isinstance(back, Fp8Tensor)
+    np.testing.assert_array_equal(back.codes, tensor.codes)
+    np.testing.assert_array_equal(back.scales, tensor.scales)
+
+
+@pytest.mark.parametrize("bad", ["code", "scale", "negative", "large"])
+def test_floats_of_eight_bits_that_are_none_are_noticed(bad: str) -> None:
+    layout = TileLayout.of(tensor := random_fp8((20, 64), 32))
+    packed = pack_matrix(tensor)
+    scales = packed[layout.codes_nbytes :].view(np.float32)
+    if bad == "code":
+        packed[5] = 0xFF
+    else:
+        scales[3] = {"scale": np.nan, "negative": -1.0, "large": 2.0**119}[bad]
+    assert not PackedTensor(packed, layout).has_finite_scales()
+    with pytest.raises(ValueError, match="E4M3"):
+        pack(PackedTensor(packed, layout))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"bits": 4}, {"zero": 128}, {"scale_bytes": 2}, {"rotated": True}, {"group": 24}]
+)
+def test_a_description_that_floats_of_eight_bits_cannot_have_is_refused(
+    wrong: dict[str, Any],
+) -> None:
+    packed = pack_matrix(random_fp8((16, 64), 32))
+    zero = wrong.pop("zero", 0)
+    described = {"bits": 8, "group": 32, "scale_bytes": 4} | wrong
+    with pytest.raises(ValueError, match=r"E4M3|multiple of 16"):
+        Matrix.from_packed(packed, (16, 64), zero, fp8=True, **described)
+    with pytest.raises(ValueError, match="do not fit the shape"):
+        Matrix.from_packed(packed[:-4], (16, 64), 0, bits=8, group=32, scale_bytes=4, fp8=True)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
