@@ -97,18 +97,9 @@ std::shared_ptr<Matrix> from_codes(const Codes& codes, const AnyMatrix& scales,
 PackedSource packed_source(std::pair<int64_t, int64_t> shape, std::optional<int> zero, int bits,
                            int64_t group, int scale_bytes, bool rotated,
                            const std::optional<nb::bytes>& levels, bool fp8) {
-  return {nullptr,
-          0,
-          levels_of(levels),
-          shape.first,
-          shape.second,
-          group,
-          bits,
-          zero.value_or(0),
-          !zero.has_value(),
-          scale_type_of(scale_bytes),
-          rotated,
-          fp8};
+  return {nullptr, 0,    levels_of(levels), shape.first,       shape.second,
+          group,   bits, zero.value_or(0),  !zero.has_value(), scale_type_of(scale_bytes),
+          rotated, fp8};
 }
 
 std::shared_ptr<Matrix> from_packed(const Bytes& packed, std::pair<int64_t, int64_t> shape,
@@ -267,7 +258,8 @@ void bind_matrix(nb::module_& m) {
       .def_prop_ro("nbytes", &Matrix::nbytes)
       .def_prop_ro("rotated", [](const Matrix& m) { return m.rotation() != nullptr; })
       .def("has_finite_scales", &Matrix::has_finite_scales,
-           nb::call_guard<nb::gil_scoped_release>(), "Whether every scale and minimum, and every E4M3 code, is a number.")
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Whether every scale and minimum, and every E4M3 code, is a number.")
       .def("packed", &packed,
            "The packed bytes as a new (nbytes,) uint8 array: codes, scales, mins.")
       .def("unpack", &unpack, nb::arg("first") = 0, nb::arg("count") = nb::none(),

@@ -61,7 +61,7 @@ def test_a_container_written_elsewhere_comes_back_tensor_for_tensor(
 def test_there_and_back_and_there_again_no_byte_differs(tmp_path: Path, format_name: str) -> None:
     """Files, not only tensors, of what we wrote ourselves; also from stream to stream."""
     source = write_container(tmp_path / "source", format_name=format_name, **CONTAINER_SIZES)
-    shards = {"shard_bytes": SHARD_BYTES}
+    shards: dict[str, Any] = {"shard_bytes": SHARD_BYTES}
     convert(source.path, tmp_path / "pairs", options(Layout.PAIRS, **shards))
     convert(tmp_path / "pairs", tmp_path / "stream", options(**shards))
     convert(tmp_path / "stream", tmp_path / "again", options(**shards))
@@ -137,7 +137,7 @@ def test_what_is_kept_for_the_way_back_must_fit_the_codes(tmp_path: Path, format
 
 def test_a_published_fp8_model_can_keep_its_bytes_in_records(tmp_path: Path) -> None:
     source = write_source(tmp_path / "source", "F8_E4M3", hidden_size=256)
-    chosen = {"xbits": "fp8", "attn_bits": "fp8", "shard_bytes": SHARD_BYTES}
+    chosen: dict[str, Any] = {"xbits": "fp8", "attn_bits": "fp8", "shard_bytes": SHARD_BYTES}
     convert(source.path, tmp_path / "stream", options(**chosen))
     checkpoint = open_checkpoint(tmp_path / "stream")
     assert isinstance(checkpoint, HfCheckpoint)
