@@ -110,7 +110,8 @@ class Admission:
         if int(prompt.max()) >= self.vocab_size:
             raise RequestRefused(
                 "BAD_REQUEST",
-                f"prompt token {prompt.max()} is not below the model's {self.vocab_size}",
+                f"the prompt holds token {prompt.max()}, for which the model has no weights: its "
+                f"vocabulary has {self.vocab_size}",
             )
         sampler = Sampler(self._sampling(options), self.vocab_size, prompt)
         stop_ids = frozenset(options.stop_ids)

@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_TEMPERATURE: Final = 0.7
 DEFAULT_TOP_P: Final = 0.9
 _MAX_GRAMMAR_BYTES: Final = 4 << 20
+_NAMED_TOKENS: Final = 3  # of those a model lacks
 _END_OF_TEXT: Final = "<|endoftext|>"  # ends a reply even where the configuration forgot it
 # Keys of `config.json` that tell a reader how large the model is.
 _SIZES: Final = (
@@ -90,6 +91,7 @@ def load(config: EngineConfig) -> Loaded:
         if store is not None and store.layers:
             tiers = place_experts(store, model, config, memory)
         _tell_context(config, model.config.max_positions)
+        _tell_vocabulary(model, tokenizer)
         admission = _admission(checkpoint, config, model, tokenizer)
         kept = _kept(checkpoint, config, model) if config.kv_save else None
         info = ModelInfo(
@@ -206,6 +208,7 @@ def _admission(
     eos_ids = set(checkpoint.special_tokens.eos_token_ids)
     if _END_OF_TEXT in tokenizer.special_tokens:
         eos_ids.add(tokenizer.special_tokens[_END_OF_TEXT])
+    eos_ids = {token for token in eos_ids if token < model.config.vocab_size}  # others never come
     if not eos_ids:
         logger.warning("the model names no end token: replies end at their length limit only")
     own = checkpoint.generation_config
@@ -224,6 +227,30 @@ def _admission(
         seed=config.seed,
     )
     return Admission(model.config.vocab_size, config.context_length, frozenset(eos_ids), defaults)
+
+
+def _tell_vocabulary(model: Model, tokenizer: Tokenizer) -> None:
+    """Say that the tokenizer knows tokens the model has no weights for.
+
+    Fine-tuned models often have one, for padding, that never occurs in a text.
+    """
+    size = model.config.vocab_size
+    if tokenizer.vocab_size <= size:
+        return
+    others = [number for number in range(size, tokenizer.vocab_size) if tokenizer.has(number)]
+    names = [
+        repr(tokenizer.token_bytes(number).decode(errors="replace")[:40])
+        for number in others[:_NAMED_TOKENS]
+    ]
+    if len(others) > len(names):
+        names.append("…")
+    logger.warning(
+        "the tokenizer knows %d tokens, of which the model has %d: prompts with others (%s) are "
+        "refused",
+        tokenizer.vocab_size,
+        size,
+        ", ".join(names),
+    )
 
 
 def _kept(checkpoint: Checkpoint, config: EngineConfig, model: Model) -> Kept | None:

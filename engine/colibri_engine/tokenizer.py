@@ -119,6 +119,10 @@ class Tokenizer:
             known = self._bytes[token_id] = self._find_bytes(token_id)
         return known
 
+    def has(self, token_id: int) -> bool:
+        """Return whether an id stands for something."""
+        return token_id in self._added or self._inner.id_to_token(token_id) is not None
+
     def is_special(self, token_id: int) -> bool:
         """Return whether an id is a control token."""
         added = self._added.get(token_id)

@@ -7,19 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pytest
 
 from colibri_engine import startup
 from colibri_engine.admission import generation_value
 from colibri_engine.config import read_config
 from colibri_engine.engine_config import DraftConfig, EngineConfig
-from colibri_engine.errors import CheckpointError, InsufficientMemory
+from colibri_engine.errors import CheckpointError, InsufficientMemory, RequestRefused
 from colibri_engine.loader.checkpoint import open_checkpoint
 from colibri_engine.machine import Memory
 from colibri_engine.memory_plan import check_memory
 from colibri_engine.notices import NOTICE
 from colibri_protocol.messages import RequestOptions
-from tests.fakes.tiny_checkpoint import write_hf, write_json
+from tests.fakes.tiny_checkpoint import vocabulary, write_hf, write_json
+from tests.fakes.tiny_gguf import write_gguf_model
 
 if TYPE_CHECKING:
     from colibri_engine.loader.base import Checkpoint
@@ -188,6 +190,40 @@ def test_a_context_beyond_what_the_model_was_trained_for_is_told(
     startup.load(config(model_dir, context_length=257, is_context_given=True))
     (line,) = told(caplog)
     assert "a context of 257 tokens (--ctx) is more than the 256" in line
+
+
+def write_with_fewer_rows(directory: Path, container: str, rows: int) -> Path:
+    if container == "gguf":
+        directory.mkdir()
+        return write_gguf_model(directory / "m.gguf", vocab_size=rows).path
+    return write_hf(directory, vocab_size=rows).path
+
+
+@pytest.mark.parametrize("container", ["gguf", "directory"])
+def test_tokens_without_weights_are_told_and_only_prompts_that_hold_one_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, container: str
+) -> None:
+    """A fine-tuned model's token for padding is often one: the model runs without it."""
+    tokens, _ = vocabulary()
+    path = write_with_fewer_rows(tmp_path / "m", container, len(tokens) - 1)
+    loaded = startup.load(config(path))
+    (line,) = told(caplog)
+    assert f"knows {len(tokens)} tokens, of which the model has {len(tokens) - 1}" in line
+    assert f"({tokens[-1]!r})" in line
+    admission = loaded.engine._admission
+    admission.admit(RequestOptions(), np.array([len(tokens) - 2], np.int32))
+    with pytest.raises(RequestRefused, match=f"holds token {len(tokens) - 1}, for which the model"):
+        admission.admit(RequestOptions(), np.array([0, len(tokens) - 1], np.int32))
+
+
+@pytest.mark.parametrize("container", ["gguf", "directory"])
+def test_an_end_token_without_weights_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, container: str
+) -> None:
+    path = write_with_fewer_rows(tmp_path / "m", container, 2)
+    loaded = startup.load(config(path))
+    assert "('<|im_end|>', '<|user|>', '<|assistant|>', …)" in told(caplog)[-1]
+    assert loaded.model_info.data["eos_token_ids"] == [0]  # and not <|im_end|>
 
 
 def test_drafts_that_can_only_come_with_a_grammar_are_told(

@@ -61,13 +61,6 @@ class GgufCheckpoint:
         vocabulary = GgufVocabulary(file.metadata, path)
         self.tokenizer: TokenizerSource = vocabulary.source()
         self.special_tokens: SpecialTokens = vocabulary.special_tokens()
-        if self.tokenizer.vocab_size > self.config["vocab_size"]:
-            raise CheckpointError(
-                f"{path} has {self.tokenizer.vocab_size} tokens but only "
-                f"{self.config['vocab_size']} embedding rows",
-                path=path,
-                hint="the file is damaged; pull or copy the model again",
-            )
         self.config["bos_token_id"] = self.special_tokens.bos_token_id
         self.config["eos_token_id"] = list(self.special_tokens.eos_token_ids)
         self.chat_template: str | None = MetadataReader(file.metadata, path).text(

@@ -31,7 +31,7 @@ from tests.engine.conversion.rig import (
 from tests.fakes.container_models import write_container
 from tests.fakes.tiny_gguf import write_gguf_model
 
-SHARD_BYTES = 100_000  # some eight files
+SHARD_BYTES = 100_000  # some eight files of a model with a draft layer
 FILE_EVENTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.truncate"})
 
 
@@ -173,7 +173,7 @@ def check_source(
 ) -> None:
     (work / "source").mkdir()
     source = SOURCES[kind](work / "source")
-    chosen = options(layout, shard_bytes=SHARD_BYTES)
+    chosen = options(layout, shard_bytes=SHARD_BYTES // 4)
     check_killed_runs(Killer(processes, source, work), chosen, num_points, seed)
 
 
