@@ -153,7 +153,9 @@ class ConvertOptions(PrecisionOptions, JsonOptions, OutputOptions):
 def command(options: ConvertOptions) -> None:
     """Convert a model into a container: one read per expert."""
     settings = prepare(options, "convert")
+    from colibri_cli.console import notice
     from colibri_cli.model_store.converting import ConvertRequest, convert_model
+    from colibri_cli.termination import Terminated
 
     arguments = _job_arguments(options)
     threads = settings.integer("num_threads")
@@ -173,7 +175,12 @@ def command(options: ConvertOptions) -> None:
         if not options.json and not options.quiet:
             _print_plan(plan)
 
-    convert_model(request, show)
+    try:
+        convert_model(request, show)
+    except (KeyboardInterrupt, Terminated):
+        if plans and not options.dry_run and not options.quiet:
+            notice(f"stopped: finished files are kept in {request.out}; the same command goes on")
+        raise
     if options.json:
         body = {
             "schema_version": _SCHEMA_VERSION,

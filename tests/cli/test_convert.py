@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from colibri_cli import console
+from colibri_cli.main import main
+from colibri_cli.model_store import converting
+from colibri_cli.termination import Terminated
 from tests.engine.conversion.rig import weight_files, write_source
 from tests.fakes.command_line import CommandLine
 from tests.fakes.hub_server import Hub, serve_hub
@@ -59,6 +62,27 @@ def test_the_result_answers_like_any_model(coli: CommandLine, source: Path) -> N
     answers = [coli.run("run", "--model", m, *prompt) for m in ("stream", "pairs")]
     assert [answer.returncode for answer in answers] == [0, 0], answers[0].stderr
     assert answers[0].stdout == answers[1].stdout != ""
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Terminated])
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_who_stops_it_is_told_how_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    end: type[BaseException],
+    dry: tuple[str, ...],
+) -> None:
+    plan = {"classes": [], "files": 1, "layout": "stream", "left_out": [], "warnings": []}
+    plan |= {"source_bytes": 0, "result_bytes": 0}
+
+    def stopped(request: object, show: Callable[[dict[str, Any]], None]) -> None:
+        show(dict(plan))
+        raise end
+
+    monkeypatch.setattr(converting, "convert_model", stopped)
+    assert main(["convert", "somewhere", "--model", "out", *dry]) in {130, 143}
+    line = "stopped: finished files are kept in out; the same command goes on"
+    assert (line in capsys.readouterr().err) is (not dry)
 
 
 @pytest.mark.e2e

@@ -26,6 +26,7 @@ from colibri_engine.conversion.manifest import (
 )
 from colibri_engine.conversion.options import Layout
 from colibri_engine.conversion.plan import PlannedItem, PlannedTensor, make_plan
+from colibri_engine.conversion.plan_summary import size_text
 from colibri_engine.conversion.side_files import write_index, write_side_files
 from colibri_engine.conversion.verification import verify_file
 from colibri_engine.errors import ConversionError, reason_of
@@ -229,7 +230,9 @@ class Conversion:
             written = manifest.finished(file.name)
             assert written is not None
             verify_file(self._directory / file.name, written, add)
-        reporter.note(f"verified: {len(self.plan.files)} files are as they were written")
+        count = len(self.plan.files)
+        files = "the file is as it was" if count == 1 else f"{count} files are as they were"
+        reporter.note(f"verified: {files} written")
 
     def _check_halves(
         self, tensor: PlannedTensor, sums: npt.NDArray[np.float64], reporter: Reporter
@@ -254,8 +257,8 @@ class Conversion:
         free = shutil.disk_usage(self._directory).free
         if num_bytes and free < num_bytes + floor:
             raise ConversionError(
-                f"{self._directory} has {free} bytes free; {num_bytes} are needed, and {floor} are "
-                "to stay free",
+                f"{self._directory} has {size_text(free)} free; {size_text(num_bytes)} are needed, "
+                f"and {size_text(floor)} are to stay free",
                 hint="free some space and run the same command again: what is done is kept",
             )
 

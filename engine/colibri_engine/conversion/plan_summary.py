@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from colibri_engine.conversion.plan import ConversionPlan, PlannedTensor
 
 _SCHEMA_VERSION = 1
+_MB = 1_000_000
+_GB = 1_000_000_000
 _ONE_SCALE_PER_ROW = frozenset({"int8-row", "int4-row", "int2-row"})
 
 
@@ -52,9 +54,14 @@ def summarize(plan: ConversionPlan, options: ConvertOptions) -> dict[str, Any]:
 def _warnings(plan: ConversionPlan) -> list[str]:
     if plan.nbytes <= plan.source_bytes:
         return []
-    return [
-        f"the result is larger than the source: {plan.nbytes} bytes instead of {plan.source_bytes}"
-    ]
+    result, source = size_text(plan.nbytes), size_text(plan.source_bytes)
+    return [f"the result is larger than the source: {result} instead of {source}"]
+
+
+def size_text(nbytes: int) -> str:
+    """Return bytes as people read them."""
+    is_large = nbytes >= _GB
+    return f"{nbytes / _GB:.1f} GB" if is_large else f"{nbytes / _MB:.1f} MB"
 
 
 def _class_of(tensor: PlannedTensor) -> str:

@@ -164,11 +164,12 @@ def join(stored: IntTensor, rest: Bytes) -> Bytes:
     blocks["d"] = kept["d"].view("<f2")
     joined = blocks.view(np.uint8).reshape(R, -1)
     raw = np.concatenate([joined, rest[:, whole * _REST.itemsize :]], axis=1)
-    found = _to_stored(raw, np.empty(0, np.uint8), MatrixShape(R, num_inputs))
+    with np.errstate(invalid="ignore", over="ignore"):  # of a damaged d; then scales differ
+        found = _to_stored(raw, np.empty(0, np.uint8), MatrixShape(R, num_inputs))
     if not (
         np.array_equal(found.codes, stored.codes) and np.array_equal(found.scales, stored.scales)
     ):
-        raise ValueError("codes, scales and rest are not of the same blocks")
+        raise ValueError("codes, scales and a rest that are not of the same blocks")
     return raw
 
 

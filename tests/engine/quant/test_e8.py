@@ -102,3 +102,52 @@ def test_unpacking_undoes_the_rotation() -> None:
     raw = random_blocks(2, 768)
     found = e8.FORMAT.unpack(raw, TAG, MatrixShape(2, 768))
     np.testing.assert_allclose(rotation.rotate(found), stored_values(raw, 768), atol=1e-5)
+
+
+# ---- the way back -------------------------------------------------------------------------------
+
+
+def rows_of_blocks(rows: int, width: int) -> npt.NDArray[np.uint8]:
+    """Return random rows whose d are often equal up to a factor, zero or subnormal."""
+    count = -(-width // 256)
+    raw = random_blocks(rows, 256 * count, seed=width)
+    d = np.array([0, 1, 3, 0x3C00, 0x4200, 0x3800, 0x7BFF, 0x8000], "<u2")  # 0, tiny, 1, 3, ½, …
+    chosen = np.random.default_rng(width).choice(d, (rows, count))
+    raw.reshape(rows, count, 98)[:, :, 96:] = chosen.view(np.uint8).reshape(rows, count, 2)
+    return raw
+
+
+def taken_apart(raw: npt.NDArray[np.uint8], width: int) -> tuple[IntTensor, npt.NDArray[np.uint8]]:
+    stored = e8.FORMAT.to_stored(raw, TAG, MatrixShape(len(raw), width))
+    assert isinstance(stored, IntTensor)
+    rest = e8.split_rest(raw, width)
+    assert rest.shape == (len(raw), e8.rest_bytes(width))
+    return stored, rest
+
+
+@pytest.mark.parametrize("width", [1, 64, 255, 256, 257, 512, 1000, 6144])
+def test_blocks_come_back_from_codes_scales_and_rest(width: int) -> None:
+    raw = rows_of_blocks(5, width)
+    np.testing.assert_array_equal(e8.join(*taken_apart(raw, width)), raw)
+
+
+def test_the_rest_is_small() -> None:
+    assert e8.rest_bytes(6144) / 6144 == 6 / 256  # bytes for a weight, beside 9 bits
+
+
+@pytest.mark.parametrize("bad", ["no number", "another d", "another code", "no entry", "odd signs"])
+def test_what_does_not_belong_together_is_no_block(bad: str) -> None:
+    stored, rest = taken_apart(random_blocks(3, 512), 512)
+    if bad == "no number":
+        rest[1, :2] = (0xFF, 0x7F)
+    elif bad == "another d":
+        rest[1, 0] ^= 1
+    elif bad == "another code":
+        rest[2, 2] ^= 0x10
+    elif bad == "no entry":
+        stored.codes[0, :4] = e8.ZERO + 31
+        stored.codes[0, 1] = e8.ZERO + 30
+    else:
+        stored.codes[0, 0] = 2 * e8.ZERO - stored.codes[0, 0]
+    with pytest.raises(ValueError, match=r"same blocks|no entry"):
+        e8.join(stored, rest)
