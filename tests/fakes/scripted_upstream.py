@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
+MOST_TOKENS = 4096  # of the context
 METRICS = {
     "vllm": (
         "# TYPE vllm:num_requests_running gauge\n"
@@ -146,7 +147,12 @@ class ScriptedUpstream:
             await link.send(self.health, b"", "text/plain")
         elif path == "/v1/models":
             data = [
-                {"id": name, "object": "model", "owned_by": self.owner, "max_model_len": 4096}
+                {
+                    "id": name,
+                    "object": "model",
+                    "owned_by": self.owner,
+                    "max_model_len": MOST_TOKENS,
+                }
                 for name in self.models
             ]
             await link.send_json(200, {"object": "list", "data": data})
@@ -159,6 +165,11 @@ class ScriptedUpstream:
     async def _answer(self, link: _Link, asked: dict[str, Any], *, is_chat: bool) -> bool:
         text = str(asked["messages"][-1]["content"]) if is_chat else str(asked["prompt"])
         word, _, rest = text.partition(" ")
+        limit = asked.get("max_tokens") or asked.get("max_completion_tokens") or 0
+        if self.owner == "vllm" and limit >= MOST_TOKENS:
+            said = f"max_tokens={limit} cannot be greater than max_model_len={MOST_TOKENS}."
+            await link.send_json(400, _error(said, "BadRequestError", "400", "max_tokens"))
+            return True
         if word == "refuse":
             status, _, message = rest.partition(" ")
             error = _error(message or "no", "BadRequestError", "scripted", "messages")

@@ -35,12 +35,15 @@ def test_it_chats_and_shows_the_server_behind(page: Page, coli: CommandLine, own
         expect(answers(page)).to_contain_text("word " * 40)
         (body,) = [body for body in upstream.bodies if "messages" in body]
         assert body["messages"] == [{"role": "user", "content": "tokens 40"}]
-        assert "cache_slot" not in body
+        assert not {"cache_slot", "max_tokens", "max_completion_tokens"} & set(body)
+        expect(answers(page)).not_to_contain_text("GB")
         send(page, "tokens 30000")
         expect(answers(page).last).to_contain_text("word word")
         page.get_by_role("button", name="Stop").click()
         expect(answers(page).last).to_contain_text("Stopped.")
         page.goto(f"{server.url}/brain")
+        expect(page.get_by_role("main")).to_contain_text("the server behind this one")
+        page.goto(f"{server.url}/atlas")
         expect(page.get_by_role("main")).to_contain_text("the server behind this one")
 
 

@@ -62,6 +62,15 @@ describe('the atlas', () => {
     expect(await screen.findByText(/coli atlas sweep/)).toBeInTheDocument();
   });
 
+  it('names no commands to a server that stands in front of another', async () => {
+    const told = { status: 'ok', atlas: false, upstream: { server: 'vllm', url: 'http://b' } };
+    const { data: health } = healthSchema.safeParse(told);
+    act(() => useTelemetry.setState({ health: health ?? null }));
+    serve(404, { error: { message: 'nobody measured this model' } });
+    expect(await screen.findByText(/the server behind this one/)).toBeInTheDocument();
+    expect(screen.queryByText(/coli atlas sweep/)).toBeNull();
+  });
+
   it('is not asked for where the server tells that there is none, until it tells of one', async () => {
     const { data: health } = healthSchema.safeParse({ status: 'ok', scheduler: {}, atlas: false });
     act(() => useTelemetry.setState({ health: health ?? null }));

@@ -6,6 +6,7 @@ import type { Atlas } from '@/lib/atlas/atlas';
 import { useAtlas } from '@/lib/atlas/use-atlas';
 import { formatCount } from '@/lib/format';
 import { joinClasses } from '@/lib/join-classes';
+import { useHealth } from '@/lib/telemetry/hooks';
 import { useLiveLooks } from '../hooks/use-live-looks';
 import { noFilter } from '../model/galaxy';
 import type { Coloring } from '../model/point-looks';
@@ -18,13 +19,16 @@ import Galaxy from './galaxy';
 export default function AtlasPage() {
   const { t } = useTranslation('atlas');
   const state = useAtlas();
+  const isFront = useHealth()?.upstream !== undefined;
   if (state.status === 'ready') return <Loaded atlas={state.atlas} />;
+  // Those commands measure a model of ours, which a server behind does not have.
+  const reason = state.status === 'missing' && isFront ? 'behind' : state.status;
   return (
     <div className={styles.bare}>
       <PageHead page="atlas" />
       <div className={styles.empty}>
-        <p role="status">{t(`empty.${state.status}`)}</p>
-        {state.status === 'missing' && (
+        <p role="status">{t(`empty.${reason}`)}</p>
+        {reason === 'missing' && (
           <pre>
             <code>{'coli atlas sweep --model MODEL\ncoli atlas analyze --model MODEL'}</code>
           </pre>

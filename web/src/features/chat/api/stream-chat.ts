@@ -128,6 +128,8 @@ function usageDeltas(chunk: Record<string, unknown>): ChatDelta[] {
 function telemetryDeltas(chunk: Record<string, unknown>): ChatDelta[] {
   if (!isRecord(chunk.colibri)) return [];
   const stats = isRecord(chunk.colibri.stats) ? chunk.colibri.stats : {};
+  // No memory means that the engine is another server's, which tells neither.
+  if (numberOf(stats.rss_gb) === 0) return [];
   return [
     { type: 'telemetry', hitPercent: numberOf(stats.hit_percent), rssGb: numberOf(stats.rss_gb) },
   ];

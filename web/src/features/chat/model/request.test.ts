@@ -8,7 +8,7 @@ const parts: RequestParts = {
   system: '',
   history: [messageOf({ role: 'user', content: 'hi' })],
   sampling: DEFAULT_SAMPLING,
-  features: { isColibri: false, kvSlots: 0, maxTokens: null },
+  features: { isColibri: false, hasOurEngine: false, kvSlots: 0, maxTokens: null },
   slot: 3,
 };
 
@@ -20,12 +20,23 @@ describe('a request', () => {
       stream: true,
       stream_options: { include_usage: true },
       temperature: 0.7,
-      max_completion_tokens: 4096,
     });
   });
 
+  it('leaves the usual limit, and no other, to an engine that is not ours', () => {
+    const sent = (hasOurEngine: boolean, maxTokens: number): unknown =>
+      buildRequest({
+        ...parts,
+        features: { ...parts.features, isColibri: true, hasOurEngine },
+        sampling: { ...DEFAULT_SAMPLING, maxTokens },
+      }).max_completion_tokens;
+    expect(sent(false, DEFAULT_SAMPLING.maxTokens)).toBeUndefined();
+    expect(sent(false, 100)).toBe(100);
+    expect(sent(true, DEFAULT_SAMPLING.maxTokens)).toBe(4096);
+  });
+
   it('names slot 0 where there are slots', () => {
-    const features = { isColibri: true, kvSlots: 1, maxTokens: 1024 };
+    const features = { isColibri: true, hasOurEngine: true, kvSlots: 1, maxTokens: 1024 };
     expect(buildRequest({ ...parts, features, slot: 0 })).toMatchObject({
       cache_slot: 0,
       enable_thinking: false,
@@ -34,8 +45,9 @@ describe('a request', () => {
   });
 
   it('has the older limit alone when asked for it', () => {
-    const body = buildRequest({ ...parts, hasOldLimit: true });
-    expect(body.max_tokens).toBe(4096);
+    const sampling = { ...DEFAULT_SAMPLING, maxTokens: 100 };
+    const body = buildRequest({ ...parts, sampling, hasOldLimit: true });
+    expect(body.max_tokens).toBe(100);
     expect(body).not.toHaveProperty('max_completion_tokens');
   });
 

@@ -1,11 +1,13 @@
 // What is sent to the server. Pure. Extensions go only to servers that are known to have them.
 import type { ChatBody } from '../api/stream-chat';
 import type { Attachment, Message } from './conversation';
-import type { Sampling } from './sampling';
+import { DEFAULT_SAMPLING, type Sampling } from './sampling';
 
 export interface ServerFeatures {
   /** A colibrì server: knows `enable_thinking` and telemetry. */
   isColibri: boolean;
+  /** Its answers come from an engine of ours, not from a server behind. */
+  hasOurEngine: boolean;
   /** KV slots, 0 if the server tells of none. */
   kvSlots: number;
   /** Most tokens of an answer, if the server tells. */
@@ -40,7 +42,11 @@ export function buildRequest(parts: RequestParts): ChatBody {
     temperature: sampling.temperature,
     ...(sampling.topP === null ? {} : { top_p: sampling.topP }),
     ...(stop.length === 0 ? {} : { stop }),
-    ...(parts.hasOldLimit ? { max_tokens: limit } : { max_completion_tokens: limit }),
+    ...(limit === null
+      ? {}
+      : parts.hasOldLimit
+        ? { max_tokens: limit }
+        : { max_completion_tokens: limit }),
     ...(features.isColibri
       ? { enable_thinking: sampling.isThinking, x_colibri_telemetry: true }
       : {}),
@@ -48,7 +54,9 @@ export function buildRequest(parts: RequestParts): ChatBody {
   };
 }
 
-export function effectiveMaxTokens(sampling: Sampling, features: ServerFeatures): number {
+/** The limit to send; null leaves it to an engine that may refuse more than its context holds. */
+function effectiveMaxTokens(sampling: Sampling, features: ServerFeatures): number | null {
+  if (!features.hasOurEngine && sampling.maxTokens === DEFAULT_SAMPLING.maxTokens) return null;
   return features.maxTokens === null
     ? sampling.maxTokens
     : Math.min(sampling.maxTokens, features.maxTokens);

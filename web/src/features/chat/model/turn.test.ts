@@ -27,6 +27,12 @@ describe('a turn', () => {
     expect(isComplete(turn)).toBe(true);
   });
 
+  it('has no figures of an engine that nobody tells', () => {
+    const stats = { hit_percent: 0, rss_gb: 0 };
+    const turn = run([chunk({ content: 'a' }, 'stop'), JSON.stringify({ colibri: { stats } })]);
+    expect([turn.hitPercent, turn.rssGb]).toEqual([null, null]);
+  });
+
   it('keeps what came before and after a chunk that is no JSON', () => {
     const turn = run([chunk({ content: 'a' }), '{broken', chunk({ content: 'b' }, 'stop')]);
     expect(turn.content).toBe('ab');

@@ -94,8 +94,10 @@ describe('what the server can do', () => {
     const health = { status: 'ok', scheduler: {}, kv_slots: 256 };
     useTelemetry.setState(readHealth(health));
     expect(serverFeatures().kvSlots).toBe(256);
+    expect(serverFeatures().hasOurEngine).toBe(true);
     useTelemetry.setState(readHealth({ ...health, upstream: { server: 'vllm', url: 'http://b' } }));
     expect(serverFeatures().kvSlots).toBe(0);
+    expect(serverFeatures().hasOurEngine).toBe(false);
     expect(serverFeatures().isColibri).toBe(true);
   });
 });

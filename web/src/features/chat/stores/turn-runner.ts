@@ -39,10 +39,13 @@ export function serverFeatures(): ServerFeatures {
   const { health, server } = useTelemetry.getState();
   const { models, model } = useConnection.getState();
   const entry = models.find((candidate) => candidate.id === model);
+  const isColibri = health?.scheduler !== undefined && server !== 'foreign';
+  const isFront = health?.upstream !== undefined;
   return {
-    isColibri: health?.scheduler !== undefined && server !== 'foreign',
+    isColibri,
+    hasOurEngine: isColibri && !isFront,
     // A server behind chooses its places itself.
-    kvSlots: health?.upstream === undefined ? (health?.kv_slots ?? 0) : 0,
+    kvSlots: isFront ? 0 : (health?.kv_slots ?? 0),
     maxTokens: entry?.max_output_tokens ?? null,
   };
 }
