@@ -67,11 +67,14 @@ def _row(server: "RunningServer") -> dict[str, Any]:
     scheduler = health.get("scheduler") or {}
     return {
         **row,
+        # What another server serves is known only when that one was asked.
+        "model": health.get("model") or server.model,
         "state": str(health.get("status", "unknown")),
         "slots_active": scheduler.get("active"),
         "slots": scheduler.get("capacity"),
         "queued": scheduler.get("queued"),
-        "rss_gb": (health.get("engine") or {}).get("rss_gb"),
+        # 0 where the engine is another server's: nobody tells.
+        "rss_gb": (health.get("engine") or {}).get("rss_gb") or None,
     }
 
 

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fakes.command_line import CommandLine
+from tests.fakes.scripted_upstream import ScriptedUpstream
+from tests.fakes.scripted_upstream import running as upstream_running
 from tests.fakes.terminal import Terminal
 
 pytestmark = pytest.mark.e2e
@@ -92,6 +95,17 @@ def test_the_named_server_and_its_engine_are_ended_and_no_other(
     assert second.poll() is None
     assert [row["port"] for row in servers(served)] == [other]
     assert "nothing runs" in served.run("stop", "--port", str(port)).stderr
+
+
+def test_in_front_of_another_server_the_model_is_named_and_no_memory(
+    served: CommandLine, running: list[subprocess.Popen[bytes]]
+) -> None:
+    with upstream_running(ScriptedUpstream()) as upstream:
+        front = replace(served, variables={"XDG_RUNTIME_DIR": served.variables["XDG_RUNTIME_DIR"]})
+        running.append(started(front, "--upstream", upstream.url)[0])
+        (row,) = servers(front)
+        assert (row["model"], row["rss_gb"]) == ("scripted", None)
+        assert " - " in front.run("ps").stdout
 
 
 def test_one_that_does_not_listen_to_reason_is_killed_with_its_engine(
