@@ -125,7 +125,8 @@ def help_of(row: Setting) -> str:
     )
     if default:
         notes.append(f"Default: {default}.")
-    return " ".join([row.help, *notes])
+    # A bracket would be taken for mark-up, and `[profile.NAME]` would not be on the page.
+    return " ".join([row.help, *notes]).replace("[", "\\[")
 
 
 _OUTPUT = "Output"

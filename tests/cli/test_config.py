@@ -110,6 +110,10 @@ def test_the_profile_is_chosen_before_or_after_the_command_and_shown(coli: Comma
     assert "work" in done.stderr
 
 
+def test_the_help_shows_the_table_of_a_profile(coli: CommandLine) -> None:
+    assert "`[profile.NAME]`" in coli.run("config", "show", "--help").stdout
+
+
 def test_set_and_unset_change_the_named_profile(coli: CommandLine) -> None:
     user = user_file(coli, "[default]\nctx = 100\n")
     assert coli.run("config", "set", "ctx", "200", "--profile", "work").returncode == 0
