@@ -119,7 +119,8 @@ def _phase(name: str, phase: Mapping[str, Any]) -> list[str]:
     elif name == "throughput":
         lines += [
             f"- {row['kind']} of {row['tokens']} tokens at context {row['context']}:"
-            f" {row['tokens_per_second']:.2f} tokens/s"
+            f" {row['tokens_per_second']:.2f} tokens/s in the middle,"
+            f" {max(row['repeats']):.2f} at best"
             for row in phase["speed"]
         ]
     elif name == "system":
