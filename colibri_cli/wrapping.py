@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _COLUMN: Final = re.compile(r" +(?=\S)|\S.*?  +(?=\S)")
 _WORD: Final = re.compile(r"\S+")
+_FIGURE: Final = re.compile(r"\S.*?(?: ·(?= )|$)")  # up to the dot that parts it from the next
 _NARROW_INDENT: Final = 4
 _GAP: Final = 2
 
@@ -35,6 +36,8 @@ class Breaks:
 def breaks_of(line: str, width: int) -> Breaks:
     """Return rows of at most this width.
 
+    Figures with dots between them stay whole where each of them fits.
+
     The column is the second one of a table (two spaces stand before it), else where the line
     begins. Where that leaves little room, it is the fifth cell, and the table's second column comes
     as near as it can. A line with a word that does not fit, as a path may be, is left to the
@@ -48,8 +51,11 @@ def breaks_of(line: str, width: int) -> Breaks:
     if column > width // 2:
         head = len(line[:begin].rstrip())
         column = _NARROW_INDENT
-    words = list(_WORD.finditer(line))
+    words = list((_FIGURE if " · " in line else _WORD).finditer(line))
     longest = max((cell_len(word[0]) for word in words), default=0)
+    if longest > width - column and " · " in line:
+        words = list(_WORD.finditer(line))
+        longest = max((cell_len(word[0]) for word in words), default=0)
     if cell_len(line) <= width or longest > width - column:
         return Breaks(((0, len(line)),))
     start = end = begin

@@ -77,7 +77,7 @@ class TerminalInput:
         history_file: Where lines are kept; None keeps them for this session only.
     """
 
-    is_interactive = True
+    erases = is_typed = True
 
     def __init__(self, history_file: Path | None) -> None:
         self._chat: Chat | None = None

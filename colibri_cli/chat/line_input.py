@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from colibri_cli.chat.slash import is_open_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from colibri_cli.chat.command import Chat
 
@@ -21,8 +22,13 @@ class LineInput(Protocol):
     """One source of lines."""
 
     @property
-    def is_interactive(self) -> bool:
-        """Whether somebody types the lines."""
+    def erases(self) -> bool:
+        """Whether what was typed is gone from the screen when it is sent."""
+        ...
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether somebody types the lines, who stops an answer with Ctrl-C."""
         ...
 
     def assist(self, chat: Chat) -> None:
@@ -45,27 +51,45 @@ class PlainInput:
     """Standard input, one message per line; a block between three quotation marks is one too.
 
     A thread reads, so that the loop stays free and leaving never waits for another line.
+
+    Args:
+        is_typed: Somebody types: each line is asked for, and Ctrl-C there does not end the program.
     """
 
-    is_interactive = False
+    erases = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_typed: bool = False) -> None:
+        self.is_typed = is_typed
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         threading.Thread(target=self._read_all, daemon=True, name="stdin").start()
 
     def assist(self, chat: Chat) -> None:
-        """Nobody types."""
+        """Lines that are typed without an editor are not completed."""
 
     async def read(self, default: str = "") -> str | None:
         """Return the next line or block."""
-        text = await self._lines.get()
+        text = await self._line("> ")
         while text is not None and is_open_block(text):
-            line = await self._lines.get()
+            line = await self._line("  ")
             if line is None:
                 return text
             text = f"{text}\n{line}"
         return text
+
+    async def _line(self, mark: str) -> str | None:
+        """Return the next line; the terminal throws away what was typed before Ctrl-C."""
+        if not self.is_typed:
+            return await self._lines.get()
+        line = asyncio.ensure_future(self._lines.get())
+        with at_interrupt(line.cancel):
+            sys.stderr.write(mark)
+            sys.stderr.flush()
+            try:
+                return await line
+            except asyncio.CancelledError:
+                sys.stderr.write("\n")
+                raise KeyboardInterrupt from None
 
     def _read_all(self) -> None:
         try:
@@ -81,6 +105,23 @@ class PlainInput:
             self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
         except RuntimeError:  # the loop has ended meanwhile
             return
+
+
+@contextmanager
+def at_interrupt(act: Callable[[], object]) -> Iterator[None]:
+    """Do something at Ctrl-C, where the loop can be told of it; elsewhere it ends the program."""
+    loop = asyncio.get_running_loop()
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        loop.add_signal_handler(signal.SIGINT, act)
+    except (NotImplementedError, RuntimeError):  # Windows, or not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ remembers that the session was not clean.
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +21,7 @@ from colibri_cli.backends.base import (
 )
 from colibri_cli.chat.attaching_files import mentioned_files
 from colibri_cli.chat.conversation import Round
+from colibri_cli.chat.line_input import at_interrupt
 from colibri_cli.chat.slash import Invocation, Message, UnknownCommand, parse_line
 from colibri_cli.chat.tools import MAX_ROUNDS, ToolBox, result_of, tool_call
 from colibri_cli.chat_formats.tool_formats.base import (
@@ -172,7 +172,7 @@ class ChatLoop:
         meaning = parse_line(line, self.commands)
         if meaning is None:
             return
-        if self.source.is_interactive:
+        if self.source.erases:
             self.screen.show_message(line.strip("\n") if isinstance(meaning, Message) else line)
         try:
             if isinstance(meaning, Message):
@@ -278,7 +278,8 @@ class ChatLoop:
             return False
         if heard.done is not None:
             if not heard.texts and heard.done.finish == "stop":
-                self.screen.notice("nothing came: the model ended at once")
+                said = "the model only thought" if heard.thoughts else "the model ended at once"
+                self.screen.notice(f"nothing came: {said}")
             self._show_end(heard.done, is_empty=not turn.answer)
         return True
 
@@ -380,18 +381,8 @@ class ChatLoop:
 
         Where nobody types, Ctrl-C ends the program as everywhere else.
         """
-        if not self.source.is_interactive:
+        if not self.source.is_typed:
             yield
             return
-        loop = asyncio.get_running_loop()
-        previous = signal.getsignal(signal.SIGINT)
-        try:
-            loop.add_signal_handler(signal.SIGINT, act)
-        except (NotImplementedError, RuntimeError):  # Windows: Ctrl-C ends the program
+        with at_interrupt(act):
             yield
-            return
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, previous)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from colibri_cli.errors import UsageError
@@ -90,6 +91,7 @@ class PlainScreen:
         self.is_markdown = False
         self.is_quiet = is_quiet
         self._open_stream: Any = None
+        self._thought_since = 0.0
 
     def begin_answer(self, before: str = "") -> None:
         """Nothing is shown before the answer."""
@@ -101,16 +103,22 @@ class PlainScreen:
         """Plain output does not say what is waited for."""
 
     def show_reasoning(self, text: str) -> None:
-        """Write reasoning to standard error."""
-        if self.shows_reasoning:
-            self._write(sys.stderr, visible(text))
+        """Write reasoning to standard error, between lines that say what it is."""
+        if not self.shows_reasoning:
+            return
+        if not self._thought_since:
+            self._thought_since = time.monotonic()
+            self.notice("thinking")
+        self._write(sys.stderr, visible(text))
 
     def show_text(self, text: str) -> None:
         """Write the answer as it is, except for what would steer a terminal, if it is one."""
+        self._close_reasoning()
         self._write(sys.stdout, visible(text) if sys.stdout.isatty() else text)
 
     def end_answer(self) -> None:
         """End the line."""
+        self._close_reasoning()
         self._end_line()
 
     def notice(self, text: str) -> None:
@@ -149,6 +157,11 @@ class PlainScreen:
     def copy(self, text: str) -> None:
         """Refuse: a plain stream has no clipboard."""
         raise UsageError("only a chat on a terminal can copy", hint="/save writes a file")
+
+    def _close_reasoning(self) -> None:
+        if self._thought_since:
+            self.notice(f"thought for {time.monotonic() - self._thought_since:.1f} s\n")
+            self._thought_since = 0.0
 
     def _write(self, stream: Any, text: str) -> None:  # noqa: ANN401 - a text stream
         if self._open_stream is not None and self._open_stream is not stream:

@@ -139,7 +139,8 @@ def find_conversation(path: Path, beginning: str | None) -> Resumed:
 
 def _ends(start: ChatStart) -> tuple[LineInput, Screen]:
     if not start.is_terminal:
-        return PlainInput(), PlainScreen(
+        is_typed = not start.is_quiet and sys.stdin is not None and sys.stdin.isatty()
+        return PlainInput(is_typed=is_typed and sys.stderr.isatty()), PlainScreen(
             is_quiet=start.is_quiet, shows_reasoning=start.shows_reasoning
         )
     from colibri_cli.chat.editor import TerminalInput

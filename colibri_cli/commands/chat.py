@@ -131,7 +131,7 @@ async def _chat_on_server(
     try:
         card = (await server.models())[0]
         if not options.quiet:
-            sys.stderr.write(title + _attached_text(server.url, card))
+            say(title + _attached_text(server.url, card))
         thinking = thinking_of(settings, card)
         start = replace(start, generation=with_servers_limit(settings, server, start.generation))
         if start.is_terminal:
@@ -175,7 +175,7 @@ async def _chat_on_engine(
         if not card.has_chat_format:
             raise no_chat_template()
         if not options.quiet:
-            sys.stderr.write(title + _ready_text(backend, card, time.monotonic() - began))
+            say(title + _ready_text(backend, card, time.monotonic() - began))
         return await talk(start, backend, thinking=thinking_of(settings, card))
     finally:
         closing.close()
@@ -241,7 +241,7 @@ def _attached_text(url: str, card: ModelCard) -> str:
     """Return what is said once a server was found: which, what it serves, how to leave."""
     context = f" · context {card.context_length}" if card.context_length is not None else ""
     title = f"{card.id} on the server at {url}{context}"
-    return f"{title}\n/help lists commands; the server keeps running\n"
+    return f"{title}\n/help lists commands; the server keeps running"
 
 
 def _ready_text(backend: Backend, card: ModelCard, seconds: float) -> str:
@@ -263,4 +263,4 @@ def _ready_text(backend: Backend, card: ModelCard, seconds: float) -> str:
         if (value := card.details.get(key))
     ]
     title = f"{card.id} ({kind})"
-    return "\n".join([title, " · ".join(sizes), " · ".join([*ways, "/help lists commands"]), ""])
+    return "\n".join([title, " · ".join(sizes), " · ".join([*ways, "/help lists commands"])])

@@ -139,7 +139,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(served: CommandLi
         assert "half a thought<|im_end|>" not in terminal.expect("tok/s")
         terminal.expect(PROMPT)
         terminal.type("\x03")
-        terminal.expect("Ctrl-C again")
+        terminal.expect("\nCtrl-C again")
         terminal.expect(PROMPT)
         terminal.type("\x03")
         assert terminal.wait() == 0
@@ -175,6 +175,38 @@ def test_commands_act_and_unknown_ones_are_not_sent(served: CommandLine) -> None
         assert "tok/s" not in terminal.expect(PROMPT)
         terminal.type(":q\r")
         assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("way", ["dumb", "plain"])
+def test_plain_lines_on_a_terminal_are_asked_for_and_ctrl_c_stops_an_answer(
+    served: CommandLine, way: str
+) -> None:
+    flags = ("--plain",) if way == "plain" else ()
+    environment = {**served.environment, **({"TERM": "dumb"} if way == "dumb" else {})}
+    argv = [*served.argv, "chat", "--no-attach", *flags]
+    with Terminal(argv, environment, served.home) as terminal:
+        terminal.expect("\n> ")
+        terminal.type("[[endless]] [[slow 0.02]]\n")
+        terminal.expect("word5 ")
+        terminal.type("\x03")
+        terminal.expect("stopped; /more continues")
+        terminal.expect("\n> ")
+        terminal.type("/reset\n")  # else Ctrl-C leaves, as was said
+        terminal.expect("\n> ")
+        terminal.type("half")
+        terminal.expect("half")
+        terminal.type("\x03")
+        terminal.expect("\nCtrl-C again")
+        terminal.expect("\n> ")
+        terminal.type("[[reply still here]]\n")
+        terminal.expect("still here\n")
+        terminal.expect("\n> ")
+        terminal.type("\x03")
+        terminal.expect("\nCtrl-C again")
+        terminal.expect("\n> ")
+        terminal.type("\x03")
+        assert terminal.wait() == 0
+    assert way == "plain" or b"\x1b" not in terminal.raw
 
 
 def test_an_engine_killed_in_mid_answer_is_explained_and_replaced(served: CommandLine) -> None:

@@ -136,7 +136,7 @@ class ScriptedBackend:
 class ListInput:
     """Lines from a list."""
 
-    is_interactive = False
+    erases = is_typed = False
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = deque(lines)
