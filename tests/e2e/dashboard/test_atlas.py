@@ -166,6 +166,32 @@ def test_a_finger_turns_the_galaxy_and_picks_a_point_and_two_come_nearer(
     until(lambda: label.get_attribute("style") != before)
 
 
+def test_the_names_of_topics_do_not_cover_each_other(
+    open_context: OpenContext, server: ScriptedServer
+) -> None:
+    topics = [f"a topic of number {number}" for number in range(10)]
+    experts = {f"3:{at}": {"affinity": {topic: 1.0}} for at, topic in enumerate(topics)}
+    file = {"categories": topics, "experts": experts}
+    server.routes["GET /health"] = lambda _: Reply.of_json(health(atlas=True))
+    server.routes["GET /experts.json"] = lambda _: Reply.of_json(file)
+    phone = {"width": 390, "height": 844}
+    page = open_context(viewport=phone, reduced_motion="reduce").new_page()
+    page.goto(f"{server.url}/atlas")
+    names = page.locator("main [aria-hidden] > span").filter(has_text="a topic of number")
+    expect(names.first).to_have_attribute("style", re.compile("translate"))
+    covered = """async (nodes) => {
+      await new Promise((done) => setTimeout(done, 100)); // what gives way is there at once
+      const boxes = nodes.map((node) => node.getBoundingClientRect());
+      const isOver = (a, b) =>
+        a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+      return boxes.flatMap((a, at) => boxes.slice(at + 1).filter((b) => isOver(a, b))).length;
+    }"""
+    galaxy(page).focus()
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+        assert names.evaluate_all(covered) == 0
+
+
 def test_without_three_dimensions_the_table_tells_it_all(page: Page, atlas: ScriptedServer) -> None:
     page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
     page.goto(f"{atlas.url}/atlas")

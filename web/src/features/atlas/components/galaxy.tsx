@@ -4,6 +4,7 @@ import { useTranslation } from 'react-i18next';
 import type { Atlas } from '@/lib/atlas/atlas';
 import { useMedia } from '@/lib/use-media';
 import { anchors, placeOf, topicColor } from '../model/galaxy';
+import { spreadLabels } from '../model/label-places';
 import type { Look } from '../model/point-looks';
 import type { GalaxyScene } from './galaxy-scene';
 import styles from './galaxy.module.css';
@@ -20,7 +21,6 @@ interface GalaxyProps {
 const STEP = 0.12; // radians per key press
 const PER_PIXEL = 0.006;
 const CLICK_PX = 4;
-const EDGE = 8; // pixels that labels keep from the edge
 
 export default function Galaxy({ atlas, lookOf, selected, onSelect, onScene }: GalaxyProps) {
   const { t } = useTranslation('atlas');
@@ -119,14 +119,21 @@ function placeLabels(
   parent: HTMLElement | null,
   labels: readonly { x: number; y: number; facing: number }[],
 ): void {
-  const width = parent?.parentElement?.clientWidth ?? 0;
-  labels.forEach(({ x, y, facing }, index) => {
-    const label = parent?.children[index];
-    if (!(label instanceof HTMLElement)) return;
-    // Whole within the picture, however near the edge its topic is.
-    const left = `clamp(${EDGE}px, calc(${x}px - 50%), calc(${width - EDGE}px - 100%))`;
-    label.style.transform = `translate(${left}, calc(${y}px - 50%))`;
-    label.style.opacity = String(0.6 + 0.4 * facing);
+  if (parent === null) return;
+  const { clientWidth = 0, clientHeight = 0 } = parent.parentElement ?? {};
+  const nodes = [...parent.children].filter((node) => node instanceof HTMLElement);
+  const sized = labels.map((label, index) => ({
+    ...label,
+    width: nodes[index]?.offsetWidth ?? 0,
+    height: nodes[index]?.offsetHeight ?? 0,
+  }));
+  spreadLabels(sized, { width: clientWidth, height: clientHeight }).forEach(({ x, y }, index) => {
+    const [node, label] = [nodes[index], sized[index]];
+    if (node === undefined || label === undefined) return;
+    // What it gives way by is apart: it slides there, while the galaxy takes it along at once.
+    node.style.transform = `translate(${x}px, ${label.y}px) translate(-50%, -50%)`;
+    node.style.translate = `0 ${y - label.y}px`;
+    node.style.opacity = String(0.6 + 0.4 * label.facing);
   });
 }
 
