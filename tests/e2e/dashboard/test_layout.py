@@ -182,10 +182,9 @@ def test_the_page_speaks_the_language_of_the_browser(
     page.goto(f"{busy.url}/settings")
     expect(page.get_by_role("heading", name=word)).to_be_visible()
     expect(page.locator("html")).to_have_attribute("lang", locale[:2])
-    texts = json.loads((ROOT / "web/src/lib/i18n/locales/en/common.json").read_text("utf-8"))
-    raw = [
-        f"{group}.{key}" for group, keys in texts.items() if isinstance(keys, dict) for key in keys
-    ]
+    files = (ROOT / "web/src/lib/i18n/locales/en").glob("*.json")
+    texts = [item for file in files for item in json.loads(file.read_text("utf-8")).items()]
+    raw = [f"{group}.{key}" for group, keys in texts if isinstance(keys, dict) for key in keys]
     for path in PATHS:
         page.goto(busy.url + path)
         page.wait_for_timeout(200)

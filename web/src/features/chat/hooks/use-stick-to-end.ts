@@ -20,7 +20,7 @@ export function useStickToEnd(
 ): StickToEnd {
   const [isAtEnd, setIsAtEnd] = useState(true);
   const isStuck = useRef(true);
-  const lastTop = useRef(0);
+  const last = useRef({ scrollHeight: 0, scrollTop: 0, clientHeight: 0 });
 
   useLayoutEffect(() => {
     if (isStuck.current) scrollToEnd(list.current);
@@ -36,6 +36,17 @@ export function useStickToEnd(
     scrollToEnd(list.current);
   }, [asked, list]);
 
+  // What comes below the list, as a refusal or a longer message, takes its room from it.
+  useLayoutEffect(() => {
+    const element = list.current;
+    if (element === null || typeof ResizeObserver === 'undefined') return undefined;
+    const observer = new ResizeObserver(() => {
+      if (isStuck.current) scrollToEnd(element);
+    });
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [list]);
+
   function jumpToEnd(): void {
     isStuck.current = true;
     setIsAtEnd(true);
@@ -45,10 +56,13 @@ export function useStickToEnd(
   function onScroll(): void {
     const element = list.current;
     if (element === null) return;
-    const gap = element.scrollHeight - element.scrollTop - element.clientHeight;
-    // Only going up by hand lets go: content that grows makes a gap too.
-    const wentUp = element.scrollTop < lastTop.current - 1;
-    lastTop.current = element.scrollTop;
+    const { scrollHeight, scrollTop, clientHeight } = element;
+    const gap = scrollHeight - scrollTop - clientHeight;
+    // Only going up by hand lets go: content that grows makes a gap too, and what shrinks goes up.
+    const before = last.current;
+    const hasShrunk = scrollHeight < before.scrollHeight || clientHeight < before.clientHeight;
+    const wentUp = scrollTop < before.scrollTop - 1 && !hasShrunk;
+    last.current = { scrollHeight, scrollTop, clientHeight };
     if (gap < NEAR_PX) isStuck.current = true;
     else if (wentUp) isStuck.current = false;
     setIsAtEnd(isStuck.current);
