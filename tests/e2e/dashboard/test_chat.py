@@ -229,6 +229,18 @@ def test_a_full_queue_is_waited_for(chat: Page, server: ScriptedServer) -> None:
     assert len(server.chats()) == 2
 
 
+@pytest.mark.parametrize("status", [502, 503])
+def test_a_server_that_says_when_to_try_again_is_asked_again(
+    chat: Page, server: ScriptedServer, status: int
+) -> None:
+    gone = Reply.error(status, "the server behind is gone", "upstream_unreachable", Retry_After="1")
+    server.on_chat(gone, answer("it is back"))
+    send(chat, "hi")
+    expect(answers(chat)).to_contain_text("it is back")
+    assert noticed(chat, "the server behind is gone Trying again in 1 s")
+    expect(chat.get_by_role("article", name="You")).to_have_count(1)
+
+
 def test_waiting_for_the_queue_can_be_given_up(chat: Page, server: ScriptedServer) -> None:
     server.on_chat(Reply.error(429, "full", "queue_full", Retry_After="30"))
     send(chat, "hi")
@@ -286,6 +298,21 @@ def test_a_new_question_is_seen_by_who_was_reading_far_above(
     expect(answers(chat).last).to_contain_text("short")
     expect(answers(chat).last).to_be_in_viewport()
     expect(chat.get_by_role("button", name="Jump to latest")).to_have_count(0)
+
+
+def test_the_end_of_an_answer_stays_in_sight_when_something_comes_below_it(
+    chat: Page, server: ScriptedServer
+) -> None:
+    server.on_chat(answer("long " * 2000), Reply.error(400, "too much of it", "x"))
+    send(chat, "first")
+    end = answers(chat).last.locator("[data-figure=tokens]")
+    expect(end).to_be_in_viewport(ratio=1)
+    send(chat, "second")
+    expect(chat.get_by_role("alert")).to_contain_text("too much of it")
+    expect(chat.get_by_role("article", name="You")).to_have_count(1)
+    expect(end).to_be_in_viewport(ratio=1)
+    composer(chat).fill("many\nlines\n" * 10)
+    expect(end).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 503])

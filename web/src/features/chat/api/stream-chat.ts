@@ -1,6 +1,7 @@
 // POST /chat/completions as a stream of small facts. Knows the wire, no React and no store.
 import { apiUrl, errorFields, RequestError, send, type Endpoint } from '@/lib/api-client';
 import { readEventStream } from '@/lib/event-stream';
+import type { TokenChance } from '../model/token-chances';
 
 export interface Usage {
   promptTokens: number;
@@ -12,6 +13,8 @@ export interface Usage {
 export type ChatDelta =
   | { type: 'head'; queueWaitMs: number | null; requestId: string }
   | { type: 'content'; text: string }
+  /** The tokens of the content that follows. */
+  | { type: 'chances'; tokens: TokenChance[] }
   | { type: 'reasoning'; text: string }
   | { type: 'tool'; index: number; id: string; name: string; arguments: string }
   | { type: 'prefill'; done: number; total: number }
@@ -87,6 +90,9 @@ function choiceDeltas(chunk: Record<string, unknown>): ChatDelta[] {
   const reasoning = textOf(delta.reasoning_content) || textOf(delta.reasoning);
   if (reasoning !== '') found.push({ type: 'reasoning', text: reasoning });
   const content = textOf(delta.content);
+  // Some servers tell those of the reasoning, too.
+  const tokens = reasoning === '' ? chancesOf(choice.logprobs) : [];
+  if (tokens.length > 0) found.push({ type: 'chances', tokens });
   if (content !== '') found.push({ type: 'content', text: content });
   for (const call of Array.isArray(delta.tool_calls) ? (delta.tool_calls as unknown[]) : []) {
     if (isRecord(call)) found.push(toolDelta(call));
@@ -94,6 +100,26 @@ function choiceDeltas(chunk: Record<string, unknown>): ChatDelta[] {
   const reason = textOf(choice.finish_reason);
   if (reason !== '') found.push({ type: 'finish', reason });
   return found;
+}
+
+function chancesOf(logprobs: unknown): TokenChance[] {
+  const tokens: unknown = isRecord(logprobs) ? logprobs.content : undefined;
+  return (Array.isArray(tokens) ? (tokens as unknown[]) : []).filter(isRecord).map((token) => {
+    const top = Array.isArray(token.top_logprobs) ? (token.top_logprobs as unknown[]) : [];
+    return {
+      text: textOf(token.token),
+      chance: chanceOf(token),
+      others: top.filter(isRecord).flatMap((other) => {
+        const chance = chanceOf(other);
+        return chance === null ? [] : [{ text: textOf(other.token), chance }];
+      }),
+    };
+  });
+}
+
+function chanceOf(token: Record<string, unknown>): number | null {
+  const logprob = numberOf(token.logprob);
+  return logprob === null ? null : Math.min(1, Math.exp(logprob));
 }
 
 function toolDelta(call: Record<string, unknown>): ChatDelta {

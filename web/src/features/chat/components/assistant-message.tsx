@@ -3,13 +3,16 @@ import { lazy, memo, Suspense } from 'react';
 import { useTranslation } from 'react-i18next';
 import { Button } from '@/components/button';
 import { isEmptyAnswer, type Message } from '../model/conversation';
+import { useSampling } from '../model/sampling';
 import { continueAnswer, regenerate } from '../stores/chat-actions';
 import { useChat } from '../stores/chat-store';
 import styles from './assistant-message.module.css';
 import { MessageFooter } from './message-footer';
+import { TintLegend } from './tint-legend';
 import { ThinkingBlock } from './thinking-block';
 import { ToolCallCard } from './tool-call-card';
 
+const TokenText = lazy(() => import('./token-text'));
 const Markdown = lazy(() => import('@/components/markdown/markdown'));
 
 interface AssistantMessageProps {
@@ -23,20 +26,27 @@ export const AssistantMessage = memo(function AssistantMessage({
 }: AssistantMessageProps) {
   const { t } = useTranslation('chat');
   const isStreaming = message.state === 'streaming';
+  const { chances = [] } = message;
+  const isTinted = useSampling((state) => state.sampling.isTinted) && chances.length > 0;
   return (
     <article className={styles.message} aria-label={t('assistant')} aria-busy={isStreaming}>
       {message.reasoning !== '' && <ThinkingBlock message={message} />}
       {isStreaming && isEmptyAnswer(message) && <Waiting />}
       {message.content !== '' && (
         <Suspense fallback={<div className={styles.plain}>{message.content}</div>}>
-          <div className={isStreaming ? styles.growing : undefined}>
-            <Markdown text={message.content} isGrowing={isStreaming} />
-          </div>
+          {isTinted ? (
+            <TokenText pieces={chances} />
+          ) : (
+            <div className={isStreaming ? styles.growing : undefined}>
+              <Markdown text={message.content} isGrowing={isStreaming} />
+            </div>
+          )}
         </Suspense>
       )}
       {message.toolCalls.map((call, index) => (
         <ToolCallCard key={index} call={call} isStreaming={isStreaming} />
       ))}
+      {isTinted && isLast && <TintLegend />}
       <Ending message={message} isLast={isLast} />
       {!isStreaming && <MessageFooter message={message} isLast={isLast} />}
     </article>

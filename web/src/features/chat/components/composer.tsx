@@ -1,18 +1,17 @@
 // Where a message is written. Enter sends, Shift+Enter breaks the line, Escape stops.
-import { ArrowUp, Brain, Paperclip, Square } from 'lucide-react';
+import { ArrowUp, Paperclip, Square } from 'lucide-react';
 import { useEffect, useLayoutEffect, useRef, type KeyboardEvent } from 'react';
 import { useTranslation } from 'react-i18next';
 import { IconButton } from '@/components/button';
 import { useConnection } from '@/lib/connection/connection-store';
-import { useTelemetry } from '@/lib/telemetry/telemetry-store';
 import { joinClasses } from '@/lib/join-classes';
 import { useFileDrop } from '../hooks/use-file-drop';
-import { useSampling } from '../model/sampling';
 import { sendMessage } from '../stores/chat-actions';
 import { useChat } from '../stores/chat-store';
 import { setDraft, useAttachments, useDraft } from '../stores/drafts';
 import { stopTurn } from '../stores/turn-runner';
 import { AttachmentChips } from './attachment-chips';
+import { ChanceNote, ChanceToggle, ThinkingToggle } from './composer-toggles';
 import styles from './composer.module.css';
 import { ContextMeter } from './context-meter';
 
@@ -89,6 +88,7 @@ export function Composer({ id, onSent }: ComposerProps) {
           onClick={() => picker.current?.click()}
         />
         <ThinkingToggle />
+        <ChanceToggle />
         <ContextMeter id={id} />
         <span className={styles.hint}>{t('composer.hint')}</span>
         {isRunning ? (
@@ -116,28 +116,8 @@ export function Composer({ id, onSent }: ComposerProps) {
           </button>
         )}
       </div>
+      <ChanceNote />
     </form>
-  );
-}
-
-/** Reasoning on or off, for servers that know it. */
-function ThinkingToggle() {
-  const { t } = useTranslation('chat');
-  const isColibri = useTelemetry((state) => state.health?.scheduler !== undefined);
-  const isThinking = useSampling((state) => state.sampling.isThinking);
-  const change = useSampling((state) => state.change);
-  if (!isColibri) return null;
-  return (
-    <button
-      type="button"
-      className={joinClasses(styles.toggle, isThinking && styles.on)}
-      aria-pressed={isThinking}
-      title={t('composer.thinkingHint')}
-      onClick={() => change({ isThinking: !isThinking })}
-    >
-      <Brain size={15} />
-      {t('composer.thinking')}
-    </button>
   );
 }
 

@@ -9,6 +9,7 @@ import { useHealth } from '@/lib/telemetry/hooks';
 import { DEFAULT_SAMPLING, MAX_TOKENS_RANGE, useSampling } from '../model/sampling';
 import styles from './inference-group.module.css';
 import { PresetButtons } from './preset-buttons';
+import { TintFields } from './tint-fields';
 
 export function InferenceGroup() {
   const { t, i18n } = useTranslation('settings');
@@ -96,6 +97,7 @@ export function InferenceGroup() {
         )}
       </Field>
       {isColibri && <ThinkingSwitch />}
+      <TintFields />
       <div>
         <Button onClick={() => change(DEFAULT_SAMPLING)}>{t('inference.reset')}</Button>
       </div>

@@ -1,5 +1,6 @@
 // What a conversation is made of. Messages form a tree: each knows the one it follows, and what is
 // shown is the path from the root to the conversation's leaf.
+import type { TokenChance } from './token-chances';
 
 export interface Attachment {
   name: string;
@@ -48,6 +49,8 @@ export interface Message {
   error: string;
   hasMalformed: boolean;
   figures: TurnFigures;
+  /** The content token by token, where the server told how likely each was. */
+  chances?: readonly TokenChance[] | undefined;
   model: string;
   created: number;
 }

@@ -28,7 +28,12 @@ export interface RequestParts {
   slot: number | null;
   /** The older name of the token limit, for servers that know no other. */
   hasOldLimit?: boolean;
+  /** The server is asked how likely each token was. */
+  hasChances?: boolean;
 }
+
+/** Alternatives of a token that are asked for. */
+const NUM_OTHERS = 5;
 
 export function buildRequest(parts: RequestParts): ChatBody {
   const { sampling, features } = parts;
@@ -47,6 +52,7 @@ export function buildRequest(parts: RequestParts): ChatBody {
       : parts.hasOldLimit
         ? { max_tokens: limit }
         : { max_completion_tokens: limit }),
+    ...(parts.hasChances ? { logprobs: true, top_logprobs: NUM_OTHERS } : {}),
     ...(features.isColibri
       ? { enable_thinking: sampling.isThinking, x_colibri_telemetry: true }
       : {}),

@@ -5,6 +5,8 @@ import { readStoredJson, writeStored } from '@/lib/storage';
 
 export const MAX_TOKENS_RANGE = { min: 1, max: 32_768 } as const;
 
+const share = z.number().check(z.minimum(0), z.maximum(1));
+
 const schema = z.object({
   temperature: z.catch(z.number().check(z.minimum(0), z.maximum(2)), 0.7),
   topP: z.catch(z.nullable(z.number().check(z.gt(0), z.maximum(1))), null),
@@ -15,6 +17,11 @@ const schema = z.object({
   isThinking: z.catch(z.boolean(), false),
   /** The system prompt that new conversations begin with. */
   system: z.catch(z.string(), ''),
+  /** Whether the probabilities of tokens are asked for and shown. */
+  isTinted: z.catch(z.boolean(), false),
+  /** Bounds of the tint: no tint from the one on, the stronger one below the other. */
+  tintSure: z.catch(share, 0.8),
+  tintDoubtful: z.catch(share, 0.4),
   stop: z.catch(z.array(z.string()).check(z.maxLength(4)), []),
 });
 

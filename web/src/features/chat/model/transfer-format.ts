@@ -29,6 +29,18 @@ const message = z.object({
   error: z.catch(z.string(), ''),
   hasMalformed: z.catch(z.boolean(), false),
   figures: z.catch(z.record(z.string(), z.number()), {}),
+  chances: z.catch(
+    z.optional(
+      z.array(
+        z.object({
+          text: z.string(),
+          chance: z.nullable(z.number()),
+          others: z.array(z.object({ text: z.string(), chance: z.number() })),
+        }),
+      ),
+    ),
+    undefined,
+  ),
   model: z.catch(z.string(), ''),
   created: z.catch(z.number(), 0),
 });

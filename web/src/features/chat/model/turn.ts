@@ -1,6 +1,7 @@
 // How an answer grows while it is streamed, and what is measured of it. Pure: time is passed in.
 import type { ChatDelta, Usage } from '../api/stream-chat';
 import type { Message, ToolCall, TurnFigures } from './conversation';
+import { cutChances, withChances, type TokenChance } from './token-chances';
 
 /** `waiting`: nothing came back yet; `prefill`: the prompt is being read. */
 export type TurnPhase = 'waiting' | 'prefill' | 'thinking' | 'answering';
@@ -19,6 +20,10 @@ export interface Turn {
   content: string;
   reasoning: string;
   toolCalls: ToolCall[];
+  /** The content token by token; empty where the server tells no probabilities. */
+  chances: readonly TokenChance[];
+  /** Tokens whose text has not come yet. */
+  coming: readonly TokenChance[];
   finish: string;
   usage: Usage | null;
   hitPercent: number | null;
@@ -29,7 +34,11 @@ export interface Turn {
 }
 
 /** A turn that begins now, or goes on with the text of an answer that was cut. */
-export function startTurn(now: number, before?: Pick<Message, 'content' | 'reasoning'>): Turn {
+export function startTurn(
+  now: number,
+  before?: Pick<Message, 'content' | 'reasoning' | 'chances'>,
+): Turn {
+  const content = before?.content ?? '';
   return {
     startedAt: now,
     firstAt: null,
@@ -40,9 +49,11 @@ export function startTurn(now: number, before?: Pick<Message, 'content' | 'reaso
     prefill: null,
     queueWaitMs: null,
     requestId: '',
-    content: before?.content ?? '',
+    content,
     reasoning: before?.reasoning ?? '',
     toolCalls: [],
+    chances: cutChances(before?.chances ?? [], content.length),
+    coming: [],
     finish: '',
     usage: null,
     hitPercent: null,
@@ -72,9 +83,15 @@ export function applyDelta(turn: Turn, delta: ChatDelta, now: number): Turn {
         reasoning: turn.reasoning + delta.text,
       };
     case 'content':
-      return { ...withAnswer(turn, now), content: turn.content + delta.text };
+      return withContent(withAnswer(turn, now), delta.text);
+    case 'chances':
+      return { ...turn, coming: [...turn.coming, ...delta.tokens] };
     case 'tool':
-      return { ...withAnswer(turn, now), toolCalls: withToolPiece(turn.toolCalls, delta) };
+      return {
+        ...withAnswer(turn, now),
+        toolCalls: withToolPiece(turn.toolCalls, delta),
+        coming: [],
+      };
     case 'finish':
       return { ...turn, finish: delta.reason };
     case 'usage':
@@ -96,6 +113,14 @@ function withPiece(turn: Turn, now: number): Turn {
 
 function withAnswer(turn: Turn, now: number): Turn {
   return { ...withPiece(turn, now), phase: 'answering', answerAt: turn.answerAt ?? now };
+}
+
+function withContent(turn: Turn, text: string): Turn {
+  const content = turn.content + text;
+  if (turn.coming.length === 0 && turn.chances.length === 0) return { ...turn, content };
+  // An answer that goes on may have begun without them.
+  const before = withChances(turn.chances, turn.chances.length === 0 ? turn.content : '', []);
+  return { ...turn, content, chances: withChances(before, text, turn.coming), coming: [] };
 }
 
 function withToolPiece(

@@ -1,7 +1,11 @@
+import { renderHook } from '@testing-library/react';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { useConnection } from '@/lib/connection/connection-store';
 import { readHealth } from '@/lib/telemetry/readings';
 import { resetTelemetry, useTelemetry } from '@/lib/telemetry/telemetry-store';
 import { conversationOf, messageOf } from '@/testing/messages';
+import { useSampling } from '../model/sampling';
+import { useChanceSupport } from './chance-support';
 import { addStored, useChat } from './chat-store';
 import { answerTo, runTurn, serverFeatures, stopTurn } from './turn-runner';
 
@@ -84,6 +88,59 @@ describe('a turn', () => {
     expect(await turn).toBeNull();
     const [answer] = Object.values(useChat.getState().messages.c ?? {}).slice(-1);
     expect(answer).toMatchObject({ content: 'Hel', state: 'cut' });
+  });
+});
+
+describe('probabilities of tokens', () => {
+  const asked = (): unknown[] =>
+    vi.mocked(fetch).mock.calls.map(([, init]) => {
+      const sent = JSON.parse(init?.body as string) as Record<string, unknown>;
+      return [sent.logprobs, sent.top_logprobs];
+    });
+  const stream = (logprobs: object | null): Response => {
+    const told = { choices: [{ delta: { content: 'Hi' }, logprobs, finish_reason: 'stop' }] };
+    return new Response(`data: ${JSON.stringify(told)}\n\n`);
+  };
+  const ask = (): Promise<unknown> => runTurn(answerTo('c', 'q'));
+  const support = (): string | undefined => renderHook(useChanceSupport).result.current;
+
+  beforeEach(() => useSampling.getState().change({ isTinted: true }));
+  afterEach(() => useSampling.getState().change({ isTinted: false }));
+
+  it('are asked for and kept where they are wanted', async () => {
+    useConnection.setState({ model: 'tells' });
+    const tokens = { content: [{ token: 'Hi', logprob: 0, top_logprobs: [] }] };
+    vi.mocked(fetch).mockResolvedValue(stream(tokens));
+    expect(await ask()).toBeNull();
+    expect(asked()).toEqual([[true, 5]]);
+    expect(Object.values(useChat.getState().messages.c ?? {}).at(-1)?.chances).toEqual([
+      { text: 'Hi', chance: 1, others: [] },
+    ]);
+    expect(support()).toBe('told');
+  });
+
+  it('are not asked for again of a server that refuses, whose answer is had all the same', async () => {
+    useConnection.setState({ model: 'refuses' });
+    const error = { error: { message: 'logprobs is not supported', param: 'logprobs' } };
+    vi.mocked(fetch)
+      .mockResolvedValueOnce(new Response(JSON.stringify(error), { status: 400 }))
+      .mockImplementation(() => Promise.resolve(stream(null)));
+    expect(await ask()).toBeNull();
+    expect(await ask()).toBeNull();
+    expect(asked()).toEqual([
+      [true, 5],
+      [undefined, undefined],
+      [undefined, undefined],
+    ]);
+    expect(answers()).toEqual(['Hi', 'Hi']);
+    expect(support()).toBe('refused');
+  });
+
+  it('that a server leaves out are noticed as missing', async () => {
+    useConnection.setState({ model: 'leaves out' });
+    vi.mocked(fetch).mockResolvedValue(stream(null));
+    expect(await ask()).toBeNull();
+    expect(support()).toBe('absent');
   });
 });
 

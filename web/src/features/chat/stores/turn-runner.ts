@@ -17,6 +17,7 @@ import { buildRequest, type ServerFeatures } from '../model/request';
 import { useSampling } from '../model/sampling';
 import { chooseSlot } from '../model/slots';
 import { applyDelta, figuresOf, isComplete, startTurn, tokenCount, type Turn } from '../model/turn';
+import { noteChances, refusesChances } from './chance-support';
 import {
   changeConversation,
   putMessage,
@@ -115,7 +116,13 @@ function clearLive(conversation: string): void {
   useChat.setState((state) => ({ live: withoutKey(state.live, conversation) }));
 }
 
-function requestFor(answer: Message): (hasOldLimit: boolean) => ChatBody {
+/** What a server refused, which is left out when it is asked once more. */
+interface Refused {
+  limit: boolean;
+  chances: boolean;
+}
+
+function requestFor(answer: Message): (refused: Refused) => ChatBody {
   const id = answer.conversation;
   const { conversations, messages } = useChat.getState();
   const features = serverFeatures();
@@ -129,15 +136,17 @@ function requestFor(answer: Message): (hasOldLimit: boolean) => ChatBody {
     if (choice.evicted !== null) changeConversation(choice.evicted, { slot: null });
     changeConversation(id, { slot });
   }
-  return (hasOldLimit) =>
+  const { sampling } = useSampling.getState();
+  return (refused) =>
     buildRequest({
       model: useConnection.getState().model,
       system: conversations[id]?.system ?? '',
       history: answer.content === '' ? path : [...path, answer],
-      sampling: useSampling.getState().sampling,
+      sampling,
       features,
       slot,
-      hasOldLimit,
+      hasOldLimit: refused.limit,
+      hasChances: sampling.isTinted && !refused.chances,
     });
 }
 
@@ -160,24 +169,31 @@ class Run {
   }
 
   /** Send until the server takes it, and take the stream in. */
-  async follow(makeBody: (hasOldLimit: boolean) => ChatBody): Promise<void> {
-    let hasOldLimit = false;
+  async follow(makeBody: (refused: Refused) => ChatBody): Promise<void> {
+    const refused = { limit: false, chances: refusesChances() };
     for (let attempt = 1; ;) {
+      const body = makeBody(refused);
       try {
         await streamChat(
           currentEndpoint(),
-          makeBody(hasOldLimit),
+          body,
           (delta) => {
             this.turn = applyDelta(this.turn, delta, Date.now());
             this.frames.ask();
           },
           this.signal,
         );
+        if (body.logprobs === true && this.turn.content !== '') {
+          noteChances(this.turn.chances.length > 0 ? 'told' : 'absent');
+        }
         return;
       } catch (error) {
         if (!(error instanceof RequestError) || error.kind !== 'status') throw error;
-        if (!hasOldLimit && refusesLimit(error)) hasOldLimit = true;
-        else if (isTemporary(error) && attempt <= MAX_RETRIES) {
+        if (!refused.limit && refuses(error, 'max_completion_tokens')) refused.limit = true;
+        else if (body.logprobs === true && refuses(error, 'logprobs')) {
+          refused.chances = true;
+          noteChances('refused');
+        } else if (isTemporary(error) && attempt <= MAX_RETRIES) {
           await this.pause(error, attempt);
           attempt += 1;
         } else throw error;
@@ -207,12 +223,13 @@ class Run {
   }
 
   private grown(): Message {
-    const { content, reasoning, toolCalls, finish, hasMalformed } = this.turn;
+    const { content, reasoning, toolCalls, chances, finish, hasMalformed } = this.turn;
     return {
       ...this.answer,
       content,
       reasoning,
       toolCalls,
+      ...(chances.length === 0 ? {} : { chances }),
       finish,
       hasMalformed,
       state: 'streaming',
@@ -240,17 +257,20 @@ class Run {
 }
 
 /** What an answer that goes on begins with; nothing is generated after a blank at its end. */
-function continued(answer: Message): Pick<Message, 'content' | 'reasoning'> {
-  return { content: answer.content.trimEnd(), reasoning: answer.reasoning };
+function continued(answer: Message): Pick<Message, 'content' | 'reasoning' | 'chances'> {
+  const { content, reasoning, chances } = answer;
+  return { content: content.trimEnd(), reasoning, chances };
 }
 
-function refusesLimit(error: RequestError): boolean {
+/** Whether a server does not know, allow or like a field, each in its own way. */
+function refuses(error: RequestError, field: string): boolean {
   const words = `${error.param} ${error.message}`;
-  return error.status === 400 && words.includes('max_completion_tokens');
+  return [400, 403, 422].includes(error.status) && words.includes(field);
 }
 
+/** A full server; also one that failed, or whose server behind did, and says when to try again. */
 function isTemporary(error: RequestError): boolean {
-  return error.status === 429 || (error.status === 503 && error.retryAfterS !== null);
+  return error.status === 429 || (error.status >= 502 && error.retryAfterS !== null);
 }
 
 function sleep(ms: number, signal: AbortSignal): Promise<void> {
