@@ -72,9 +72,14 @@ def test_there_and_back_and_there_again_no_byte_differs(tmp_path: Path, format_n
 
 
 @pytest.mark.parametrize("format_name", CONTAINER_FORMATS)
-def test_either_layout_gives_the_same_logits(tmp_path: Path, format_name: str) -> None:
-    source = write_container(tmp_path / "source", format_name=format_name, **CONTAINER_SIZES)
+@pytest.mark.parametrize("family", ["glm4_moe", "glm_moe_dsa"])  # grouped keys, and latents
+def test_either_layout_gives_the_same_logits(tmp_path: Path, format_name: str, family: str) -> None:
+    source = write_container(
+        tmp_path / "source", family, format_name=format_name, **CONTAINER_SIZES
+    )
     convert(source.path, tmp_path / "stream")
+    convert(tmp_path / "stream", tmp_path / "pairs", options(Layout.PAIRS))
+    assert stored_tensors(tmp_path / "pairs") == stored_tensors(source.path)
     ids = np.arange(20, dtype=np.int32)
     np.testing.assert_array_equal(logits(tmp_path / "stream", ids), logits(source.path, ids))
 
