@@ -117,7 +117,7 @@ def test_json_holds_plan_and_path(coli: CommandLine, source: Path) -> None:
         (("empty", "--model", "out"), 3, "empty is empty"),
         (("source", "--model", "source"), 1, "is the source itself"),
         (("source", "--model", "a-file"), 1, "a-file"),
-        (("source", "--model", "out", "--min-free-gb", "999999"), 1, "bytes free"),
+        (("source", "--model", "out", "--min-free-gb", "999999"), 1, "GB free"),
     ],
     ids=str,
 )
