@@ -16,10 +16,12 @@ import typer
 
 from colibri_cli.errors import ModelNotGiven, UsageError
 from colibri_cli.greeting import greet
+from colibri_cli.key_files import exposed_key_files
 from colibri_cli.model_store.store import locate_model
 from colibri_cli.options import EngineOptions, OutputOptions, setting
 from colibri_cli.paths import atlas_file
 from colibri_cli.settings import color_choice, is_dumb_terminal, prepare
+from colibri_cli.wrapping import say
 from colibri_protocol.errors import SettingsError
 from colibri_protocol.settings import ResolvedSettings
 
@@ -312,6 +314,8 @@ def _server_options(options: ServeOptions, settings: ResolvedSettings) -> "Serve
     from colibri_cli.gateway.auth import load_keys
     from colibri_cli.gateway.server import ServerOptions
 
+    for warning in exposed_key_files(settings):
+        say(f"coli: {warning}")
     key_file = settings.text("api_key_file")
     return ServerOptions(
         addresses=_addresses(settings),

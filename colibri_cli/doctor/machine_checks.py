@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from colibri_cli.doctor.examination import failed, passed, skipped, warned
+from colibri_cli.key_files import exposed_key_files, key_files
 from colibri_cli.plugin_loader import load_plugins
-from colibri_cli.settings import misspelt_variables, unread_variables
+from colibri_cli.settings import effective_settings, misspelt_variables, unread_variables
 from colibri_cli.terminal.sizes import size
+from colibri_protocol.errors import ColibriError
 
 if TYPE_CHECKING:
     from colibri_cli.doctor.examination import Check, Examination
@@ -131,6 +133,21 @@ def check_variables(exam: Examination) -> CheckResult:
     return passed("all known")
 
 
+def check_keys(exam: Examination) -> CheckResult:
+    """Files that hold API keys of `coli serve` can be read by their owner alone."""
+    try:
+        settings = effective_settings(None, "serve", exam.context.settings.text("profile"))
+    except ColibriError as error:
+        return skipped(f"the settings of `coli serve` cannot be read: {error.message}")
+    exposed = exposed_key_files(settings)
+    if exposed:
+        return warned("; ".join(exposed))
+    number = len(key_files(settings))
+    return passed(
+        f"{number} file{'' if number == 1 else 's'} of keys" if number else "none is used"
+    )
+
+
 def check_encoding(exam: Examination) -> CheckResult:
     """Text is written as UTF-8."""
     del exam
@@ -152,5 +169,6 @@ MACHINE_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("server.port", check_port),
     ("plugins.loaded", check_plugins),
     ("settings.variables", check_variables),
+    ("settings.keys", check_keys),
     ("settings.encoding", check_encoding),
 )

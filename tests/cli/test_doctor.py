@@ -264,6 +264,24 @@ def test_a_port_in_use_and_a_misspelt_variable_are_warnings(coli: CommandLine, m
     assert "COLI_MODEL" in checks["settings.variables"]["summary"]
 
 
+def test_files_of_keys_that_others_can_read_are_warnings(coli: CommandLine, model: Path) -> None:
+    assert checked(coli, model)[1]["settings.keys"]["summary"] == "none is used"
+    keys = coli.home / "keys"
+    keys.write_text("secret-one")
+    keys.chmod(0o600)
+    project = coli.home / "colibri.toml"
+    project.write_text(f"[serve]\napi_key_file = '{keys}'\nupstream_api_key = 'secret-two'\n")
+    project.chmod(0o640)
+    code, checks, body = checked(coli, model)
+    found = checks["settings.keys"]
+    assert (code, found["status"]) == (0, "warn")
+    assert f"chmod 600 {project}" in found["summary"]
+    assert str(keys) not in found["summary"]
+    assert "secret" not in json.dumps(body)
+    project.chmod(0o600)
+    assert checked(coli, model)[1]["settings.keys"]["summary"] == "2 files of keys"
+
+
 def test_the_plan_is_looked_at_once_the_machine_was_measured(
     coli: CommandLine, model: Path
 ) -> None:

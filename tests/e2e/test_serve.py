@@ -419,6 +419,19 @@ def test_keys_may_stand_in_a_file(served: CommandLine, tmp_path: Path) -> None:
             assert response.status_code == status
 
 
+@pytest.mark.parametrize(("mode", "is_told"), [(0o644, True), (0o640, True), (0o600, False)])
+def test_a_file_of_keys_that_others_can_read_is_told(
+    served: CommandLine, tmp_path: Path, mode: int, is_told: bool
+) -> None:
+    keys = tmp_path / "the keys"
+    keys.write_text("key-a\n")
+    keys.chmod(mode)
+    with serving(served, "--api-key-file", str(keys)) as server:
+        server.wait_for("ready")
+    assert (f"chmod 600 '{keys}'" in server.stderr) is is_told
+    assert "key-a" not in server.stderr
+
+
 def test_it_listens_on_a_socket_file(served: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "coli.sock"
     server = RunningServer(served.start("serve", "--uds", str(path)))
