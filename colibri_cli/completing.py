@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+SHELLS: Final = ("bash", "zsh", "fish", "powershell")  # there are scripts for
 
 
 def model_names(incomplete: str) -> list[str]:
@@ -36,6 +38,36 @@ def client_names(incomplete: str) -> list[str]:
     from colibri_cli.client_settings import RECIPES
 
     return _beginning(incomplete, RECIPES)
+
+
+def task_names(incomplete: str) -> list[str]:
+    """Return the tasks of `coli bench quality` that need no plugin: ours, usual ones, files."""
+    from colibri_cli.paths import cache_dir
+    from colibri_cli.quality.tasks import SMOKE, USUAL
+
+    files = (file.stem for file in (cache_dir() / "bench").glob("*.jsonl"))
+    return _beginning(incomplete, sorted({SMOKE, *USUAL, *files}))
+
+
+def phase_names(incomplete: str) -> list[str]:
+    """Return the phases of `coli diag`, behind those of a list that were typed before."""
+    from colibri_cli.diag.phase_names import PHASES
+
+    before, comma, beginning = incomplete.rpartition(",")
+    left = (name for name in PHASES if name not in before.split(","))
+    return [f"{before}{comma}{name}" for name in _beginning(beginning, left)]
+
+
+def plugin_names(incomplete: str) -> list[str]:
+    """Return the plugins there are; none is loaded."""
+    from colibri_cli.plugin_sources import plugin_sources
+
+    return _beginning(incomplete, (source.name for source in plugin_sources()))
+
+
+def shell_names(incomplete: str) -> list[str]:
+    """Return the shells that can complete."""
+    return _beginning(incomplete, SHELLS)
 
 
 def profile_names(incomplete: str) -> list[str]:

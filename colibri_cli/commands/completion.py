@@ -6,27 +6,34 @@ from typing import Annotated
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import UsageError
 from colibri_cli.options import OutputOptions, takes
 from colibri_cli.settings import prepare
-
-_SHELLS = ("bash", "zsh", "fish", "powershell")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions(OutputOptions):
     """Options of `coli completion`."""
 
-    shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")]
+    shell: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHELL",
+            help=f"One of {', '.join(completing.SHELLS)}.",
+            autocompletion=completing.shell_names,
+        ),
+    ]
 
 
 @takes(CompletionOptions)
 def command(options: CompletionOptions) -> None:
     """Print the completion script of a shell."""
     prepare(options, "completion")
-    if options.shell not in _SHELLS:
+    if options.shell not in completing.SHELLS:
         raise UsageError(
-            f"there is no script for {options.shell!r}", hint=f"name one of {', '.join(_SHELLS)}"
+            f"there is no script for {options.shell!r}",
+            hint=f"name one of {', '.join(completing.SHELLS)}",
         )
     from typer._completion_shared import get_completion_script
 

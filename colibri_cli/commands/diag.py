@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import EXIT_FAILED, DiagError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, setting, takes
 from colibri_cli.settings import prepare
@@ -28,7 +29,11 @@ class DiagOptions(EngineOptions, JsonOptions, OutputOptions):
     phases: Annotated[
         str,
         typer.Option(
-            "--phases", metavar="NAME,NAME", help="Phases to run.", rich_help_panel=_PANEL
+            "--phases",
+            metavar="NAME,NAME",
+            help="Phases to run.",
+            rich_help_panel=_PANEL,
+            autocompletion=completing.phase_names,
         ),
     ] = "system,smoke,diagnostic,quality,throughput"
     out: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.config_layers import config_path
 from colibri_cli.errors import UsageError
 from colibri_cli.options import JsonOptions, OutputOptions, takes
@@ -42,7 +43,10 @@ class ListOptions(JsonOptions, OutputOptions):
 class NameOptions(OutputOptions):
     """Options of `coli plugins enable` and `disable`."""
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The plugin.", autocompletion=completing.plugin_names),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

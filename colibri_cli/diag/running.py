@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from colibri_cli.diag.asking import Asker
+from colibri_cli.diag.phase_names import FIRST, PHASES
 from colibri_cli.diag.phases.base import Bench, PhaseResult
 from colibri_cli.diag.report import Report
 from colibri_cli.errors import CapabilityMissing, ServerRefused, UsageError
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
     from colibri_cli.backends.base import Backend
     from colibri_cli.diag.phases.base import Phase
-
-PHASES: Final = ("system", "smoke", "diagnostic", "quality", "throughput")
-FIRST: Final = PHASES[0]
 
 
 def phases_of(text: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from colibri_cli import completing
 from colibri_cli.errors import EXIT_FAILED, UsageError
 from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, path_of
 from colibri_cli.settings import prepare
@@ -28,6 +29,7 @@ class QualityOptions(EngineOptions, JsonOptions, OutputOptions):
             help="`smoke`, NAME for the file NAME.jsonl in --data, or one of a plugin."
             " Default: hellaswag, arc_challenge, mmlu.",
             show_default=False,
+            autocompletion=completing.task_names,
         ),
     ] = None
     data: Annotated[

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 
@@ -11,6 +13,7 @@ import pytest
 from colibri_cli.chat_log.records import LoggedConversation, LoggedTurn, new_id
 from colibri_cli.chat_log.store import ChatLog
 from tests.fakes.command_line import CommandLine
+from tests.fakes.terminal import Terminal
 
 pytestmark = pytest.mark.e2e
 
@@ -74,6 +77,73 @@ def test_names_of_the_user_are_completed(coli: CommandLine) -> None:
     assert completed(coli, "coli list --profile w") == []
     (coli.home / "data" / "colibri" / "logs.db").write_bytes(b"no database" * 99)
     assert completed(coli, "coli logs show 0") == []
+
+
+def test_names_of_tasks_phases_plugins_and_shells_are_completed(coli: CommandLine) -> None:
+    coli.variables["XDG_CACHE_HOME"] = str(coli.home / "cache")
+    tasks = coli.home / "cache" / "colibri" / "bench"
+    tasks.mkdir(parents=True)
+    (tasks / "mine.jsonl").touch()
+    assert completed(coli, "coli bench quality ") == [
+        "arc_challenge", "hellaswag", "mine", "mmlu", "smoke"
+    ]  # fmt: skip
+    assert completed(coli, "coli bench quality smoke m") == ["mine", "mmlu"]
+    assert completed(coli, "coli diag --phases s") == ["system", "smoke"]
+    assert completed(coli, "coli diag --phases system,s") == ["system,smoke"]
+    assert completed(coli, "coli plugins disable mir") == ["mirror"]
+    assert completed(coli, "coli completion f") == ["fish"]
+
+
+def on_path(coli: CommandLine) -> dict[str, str]:
+    """Return an environment in which `coli` is a program that shells find."""
+    folder = coli.home / "bin"
+    folder.mkdir()
+    program = folder / "coli"
+    program.write_text("#!/bin/sh\nexec " + shlex.join(coli.argv) + ' "$@"\n')
+    program.chmod(0o755)
+    for shell in ("bash", "zsh", "fish"):
+        script = coli.run("completion", shell).stdout
+        (coli.home / f"coli.{shell}").write_text(script)
+    return {**coli.environment, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_completes_with_its_script(coli: CommandLine) -> None:
+    environment = on_path(coli)
+    for line, wanted in (("coli serve --po", "--port"), ("coli completion z", "zsh")):
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"source coli.fish; complete -C '{line}'"],
+            env=environment, cwd=coli.home, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert [row.partition("\t")[0] for row in done.stdout.splitlines()] == [wanted]
+        assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("shell", "flags", "setup"),
+    [
+        ("bash", ("--norc", "--noprofile"), "source ./coli.bash"),
+        ("zsh", ("-f",), "autoload -Uz compinit; compinit -u -D; source ./coli.zsh"),
+    ],
+    ids=["bash", "zsh"],
+)
+def test_a_shell_completes_what_is_typed(
+    coli: CommandLine, shell: str, flags: tuple[str, ...], setup: str
+) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"needs {shell}")
+    environment = on_path(coli) | {"PS1": "$ ", "TERM": "dumb"}
+    with Terminal([program, *flags, "-i"], environment, coli.home) as terminal:
+        terminal.type(f"{setup}; echo is re''ady\n")
+        terminal.expect("is ready")
+        for typed, wanted in (("coli serve --por\t", "--port"), ("coli completion fi\t", "fish")):
+            terminal.type(typed)
+            terminal.expect(wanted)
+            terminal.type("\x15")  # empties the line
+        terminal.type("exit\n")
+        terminal.wait()
+    assert "rror" not in terminal.text
 
 
 def test_completing_loads_no_plugins(coli: CommandLine) -> None:
