@@ -146,6 +146,8 @@ class Fetcher:
         with self._lock:
             names, done = sorted(self._under_way), self._finished_bytes
         done += sum(path.stat().st_size for path in self._partial_files())
+        if not names and not done:
+            return  # nothing has begun; where everything is converted, nothing will
         total = sum(self._files.sizes.values())
         title = f"fetching {', '.join(names)}" if names else "fetched"
         self._meters.update("download", title, min(done, total), total)

@@ -209,6 +209,18 @@ def split_by_layer(source: Path, target: Path) -> None:
 
 
 @pytest.mark.e2e
+def test_what_was_converted_is_not_fetched_again_and_no_bar_says_so(
+    coli: CommandLine, hub: Hub
+) -> None:
+    arguments = ("convert", "hf:org/m", "--model", "out")
+    first, again = (coli.run(*arguments) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert hub.fetched
+    assert "fetch" in first.stderr
+    assert "fetch" not in again.stderr
+
+
+@pytest.mark.e2e
 def test_a_file_that_cannot_be_fetched_is_named_and_the_rest_is_kept(
     coli: CommandLine, hub: Hub
 ) -> None:
