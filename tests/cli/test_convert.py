@@ -14,7 +14,8 @@ from rich.progress import Progress, TextColumn
 
 from colibri_cli import console
 from colibri_cli.main import main
-from colibri_cli.model_store import converting
+from colibri_cli.model_store import converting, hub_source
+from colibri_cli.model_store.hub_source import Fetcher, HubFiles
 from colibri_cli.termination import Terminated
 from tests.engine.conversion.rig import weight_files, write_source
 from tests.fakes.command_line import CommandLine
@@ -208,16 +209,29 @@ def split_by_layer(source: Path, target: Path) -> None:
         write_safetensors(target / f"model-{number:05d}-of-{len(parts):05d}.safetensors", tensors)
 
 
-@pytest.mark.e2e
-def test_what_was_converted_is_not_fetched_again_and_no_bar_says_so(
-    coli: CommandLine, hub: Hub
+class SeenMeters:
+    """Keeps what bars were told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, int, int | None]] = []
+
+    def update(self, key: str, title: str, done: int, total: int | None) -> None:
+        self.seen.append((key, title, done, total))
+
+
+def test_a_download_has_a_bar_once_there_is_something_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("convert", "hf:org/m", "--model", "out")
-    first, again = (coli.run(*arguments) for _ in range(2))
-    assert (first.returncode, again.returncode) == (0, 0), again.stderr
-    assert hub.fetched
-    assert "fetch" in first.stderr
-    assert "fetch" not in again.stderr
+    """Where everything is converted already, none ever begins."""
+    monkeypatch.setattr(hub_source, "_POLL_S", 3600)
+    meters = SeenMeters()
+    files = HubFiles("org/m", "commit", {"a.safetensors": 100})
+    fetcher = Fetcher(files, tmp_path, lambda line: None, meters)
+    fetcher._show()
+    assert meters.seen == []
+    (tmp_path / "a.incomplete").write_bytes(b"0123456789")
+    fetcher._show()
+    assert meters.seen == [("download", "fetched", 10, 100)]
 
 
 @pytest.mark.e2e
