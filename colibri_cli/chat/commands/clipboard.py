@@ -29,6 +29,8 @@ async def code(chat: Chat, argument: str) -> None:
     last = chat.session.last
     blocks = code_blocks(last.answer) if last is not None else []
     number = number_of(argument, "a block of code") or len(blocks)
+    if last is None:
+        raise UsageError("there is no answer to copy from yet")
     if not blocks:
         raise UsageError("there is no block of code in the last answer")
     if not 1 <= number <= len(blocks):

@@ -32,10 +32,9 @@ async def regenerate(chat: Chat, argument: str) -> None:
 async def undo(chat: Chat, argument: str) -> None:
     """Take the last turns back."""
     count = number_of(argument, "turns to take back") or 1
-    if count > len(chat.session.turns):
-        raise UsageError(
-            f"there are not {count} messages to take back, but {len(chat.session.turns)}"
-        )
+    number = len(chat.session.turns)
+    if count > number > 0:  # `take_back` refuses where there is none
+        raise UsageError(f"{count} cannot be taken back: this conversation has {number}")
     for _ in range(count):
         turn = chat.session.take_back()
         chat.screen.notice(f"taken back: {_shortened(turn.prompt)}")

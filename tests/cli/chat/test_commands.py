@@ -67,12 +67,17 @@ def test_regen_asks_the_same_again_without_the_old_answer() -> None:
 def test_undo_takes_turns_back() -> None:
     backend = answering("a1", "a2", "a3", "a4")
     done = chat(backend, ["q1", "q2", "/undo", "q3", "/undo 2", "q4", "/undo 5", "/undo x"])
+    empty = chat(answering(), ["/undo", "/code"])
     assert backend.prompts[2] == [("user", "q1"), ("assistant", "a1"), ("user", "q3")]
     assert backend.prompts[3] == [("user", "q4")]
     assert [e.message for e in done.screen.errors] == [
-        "there are not 5 messages to take back, but 1",
+        "5 cannot be taken back: this conversation has 1",
         "'x' is not the number of turns to take back",
     ]  # fmt: skip
+    assert [e.message for e in empty.screen.errors] == [
+        "there is no message in this conversation yet",
+        "there is no answer to copy from yet",
+    ]
 
 
 def test_edit_offers_the_old_text_and_replaces_the_turn_and_all_after_it() -> None:
