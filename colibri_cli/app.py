@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from colibri_cli import __version__
-from colibri_cli.discovery import command_names, module_of
+from colibri_cli.discovery import SHORT_NAMES, command_names, module_of
 from colibri_cli.errors import UsageError
 from colibri_cli.options import GlobalOptions, takes
 from colibri_cli.plain_options import take_plainly
@@ -83,7 +83,7 @@ class LazyGroup(TyperGroup):
         args: list[str],
     ) -> tuple[str | None, Any, list[str]]:
         """Find the command and put the options that stood before it in front of its own."""
-        name = args[0]
+        name = SHORT_NAMES.get(args[0], args[0])
         command = self.get_command(ctx, name)
         if command is None:
             if ctx.resilient_parsing:

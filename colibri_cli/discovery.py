@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pkgutil
 from pathlib import Path
+from typing import Final
+
+# What fingers know from other programs; neither listed nor completed.
+SHORT_NAMES: Final = {"ls": "list"}
 
 
 def command_names() -> list[str]:

@@ -16,7 +16,7 @@ import pluggy
 import typer
 
 from colibri_cli import hookspecs
-from colibri_cli.discovery import command_names
+from colibri_cli.discovery import SHORT_NAMES, command_names
 from colibri_cli.errors import PluginError
 from colibri_cli.plugin_sources import plugin_sources
 from colibri_cli.plugin_types import API_VERSION, DoctorCheck, RouteHandler, TelemetrySink
@@ -159,7 +159,7 @@ def plugin_commands() -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - what the plugin declared cannot be built
             plugins.discard(state, f"register_commands: {type(error).__name__}: {error}")
             continue
-        taken = sorted(set(commands) & {*command_names(), *found})
+        taken = sorted(set(commands) & {*command_names(), *SHORT_NAMES, *found})
         if taken:
             plugins.discard(state, f"there is a command {taken[0]!r} already")
             continue

@@ -32,6 +32,13 @@ def test_an_empty_store_says_how_to_fill_it(coli: CommandLine) -> None:
     assert json.loads(coli.run("list", "--json").stdout) == {"schema_version": 1, "models": []}
 
 
+def test_its_short_name_does_the_same_with_options_before_and_after(coli: CommandLine) -> None:
+    listed = coli.run("list", "--json")
+    assert coli.run("ls", "--json").stdout == listed.stdout
+    assert coli.run("--quiet", "ls").returncode == 0
+    assert "Usage: coli list" in coli.run("ls", "--help").stdout
+
+
 def test_variables_of_others_do_not_keep_it_from_running(coli: CommandLine) -> None:
     coli.variables |= {"CTX": "production", "SEED": "yes", "THINK": "maybe"}
     assert coli.run("list").returncode == 0
