@@ -101,6 +101,28 @@ def test_on_a_phone_everything_is_large_enough_to_press(
         assert small == [], path
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_text_is_too_small_to_read(
+    open_context: OpenContext, busy: ScriptedServer, width: int
+) -> None:
+    page = open_context(viewport={"width": width, "height": 900}).new_page()
+    page.goto(busy.url)
+    send(page, "hi")
+    expect(answers(page).locator("[data-figure=tokens]")).to_be_visible()
+    for path in [page.url.removeprefix(busy.url), *PATHS]:
+        page.goto(busy.url + path)
+        expect(page.locator("main h1").first).to_be_attached()
+        page.wait_for_timeout(200)
+        small = page.evaluate(
+            """[...document.querySelectorAll('body *')]
+              .filter((node) => [...node.childNodes].some((part) => part.nodeType === 3))
+              .filter((node) => node.checkVisibility())
+              .filter((node) => parseFloat(getComputedStyle(node).fontSize) < 12)
+              .map((node) => `${getComputedStyle(node).fontSize} ${node.outerHTML.slice(0, 90)}`)"""
+        )
+        assert small == [], path
+
+
 def test_on_a_phone_both_sides_are_drawers(open_context: OpenContext, busy: ScriptedServer) -> None:
     size = {"width": 390, "height": 844}
     page = open_context(viewport=size, has_touch=True, is_mobile=True).new_page()

@@ -4,6 +4,7 @@ import { useMemo, useState } from 'react';
 import { useTranslation } from 'react-i18next';
 import { Button } from '@/components/button';
 import { PageHead } from '@/components/page-head';
+import { joinClasses } from '@/lib/join-classes';
 import { saveFile } from '@/lib/save-file';
 import { useServerState, useTelemetryAge, useTurns, useWatch } from '@/lib/telemetry/hooks';
 import { useTelemetry } from '@/lib/telemetry/telemetry-store';
@@ -74,7 +75,7 @@ function Waiting() {
   const server = useServerState();
   const reason = server === 'foreign' || server === 'locked' ? server : 'waiting';
   return (
-    <div className={styles.page}>
+    <div className={joinClasses(styles.page, styles.bare)}>
       <PageHead page="profiling" />
       <p className={styles.empty} role="status">
         {t(`empty.${reason}`)}
