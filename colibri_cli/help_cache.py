@@ -106,8 +106,10 @@ def _write(file: Path, key: str, commands: dict[str, str]) -> None:
     """Remember; where that cannot be written, the next page takes longer, no more."""
     import tempfile
 
+    from colibri_cli.whole_files import make_own
+
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_own(file.parent)
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".plugin-commands.")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump({"key": key, "commands": commands}, stream)

@@ -45,6 +45,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from colibri_cli.chat.completion import completion_of, is_completed
 from colibri_cli.chat.reflow import ReflowingApplication
 from colibri_cli.chat.slash import is_open_block
+from colibri_cli.whole_files import make_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -284,7 +285,7 @@ def _history(path: Path | None) -> History:
     if path is None:
         return InMemoryHistory()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_own(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
     except OSError:  # a read-only home must not keep anybody from chatting
         return InMemoryHistory()

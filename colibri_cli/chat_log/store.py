@@ -25,6 +25,7 @@ from colibri_cli.chat_log.records import (
 )
 from colibri_cli.chat_log.schema import migrate, transaction
 from colibri_cli.errors import LogError
+from colibri_cli.whole_files import SHOWN, make_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ class ChatLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_own(path.parent, SHOWN)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise LogError(f"the log {path} cannot be opened ({error.strerror})") from error

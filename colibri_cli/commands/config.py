@@ -213,6 +213,7 @@ def check_command(options: PathOptions) -> None:
 def edit_command(options: PathOptions) -> None:
     """Open the configuration file in your editor."""
     from colibri_cli.errors import StoreError
+    from colibri_cli.whole_files import make_own
 
     path = _file(options)
     if not sys.stdin.isatty() and not has_editor():
@@ -221,7 +222,7 @@ def edit_command(options: PathOptions) -> None:
             hint=f"set EDITOR to another program, or edit {path}",
         )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_own(path.parent)
         path.touch(mode=0o600)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

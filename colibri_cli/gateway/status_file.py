@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OWNER_ONLY: Final = 0o600
-_OWNER_DIR: Final = 0o700
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def write_status(status: ServerStatus, port: int | None) -> Path | None:
     path = directory / name
     text = json.dumps(asdict(status)) + "\n"
     try:
-        write_whole(path, text, mode=_OWNER_ONLY, directory_mode=_OWNER_DIR)
+        write_whole(path, text, mode=_OWNER_ONLY)
     except OSError:
         return None
     return path

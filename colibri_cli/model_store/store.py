@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colibri_cli import paths
 from colibri_cli.errors import ModelNotFound, StoreError
+from colibri_cli.whole_files import SHOWN, make_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,7 +151,7 @@ def new_directory(name: str) -> Iterator[Path]:
     """
     root = paths.models_dir()
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_own(root, SHOWN)
         for stale in root.glob(f".{name}.*.new"):  # left by an attempt that was killed
             remove_tree(stale)
         temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".new", dir=root))
@@ -217,7 +218,7 @@ def exclusive(lock: Path, busy: str) -> Iterator[None]:
         StoreError: another process holds it.
     """
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        make_own(lock.parent, SHOWN)
         file = lock.open("ab")
     except OSError as error:
         raise StoreError(f"cannot write to {lock.parent}: {error.strerror}") from error

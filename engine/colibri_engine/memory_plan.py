@@ -34,6 +34,7 @@ from colibri_engine.experts.store import ExpertStore
 from colibri_engine.experts.tiers import ExpertTiers
 from colibri_engine.experts.usage import USAGE_NAME, UsageFile
 from colibri_engine.loader.base import StreamedCheckpoint
+from colibri_engine.loader.durable import make_own
 from colibri_engine.loader.stream_layout import PARTS
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def _usage_home(model_path: Path, state_dir: Path) -> Path:
         return model_path
     digest = hashlib.sha256(str(model_path.resolve()).encode()).hexdigest()[:16]
     home = state_dir / "usage" / f"{model_path.name}-{digest}"
-    home.mkdir(parents=True, exist_ok=True)
+    make_own(home)
     return home
 
 

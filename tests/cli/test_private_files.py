@@ -32,6 +32,15 @@ def open_to_others(folder: Path) -> list[str]:
     ]
 
 
+def changed_by_others(folder: Path) -> list[str]:
+    """Return the directories below a folder where others may put files in the place of ours."""
+    return [
+        f"{path.relative_to(folder)} {stat.S_IMODE(path.stat().st_mode):o}"
+        for path in folder.rglob("*")
+        if path.is_dir() and path.stat().st_mode & 0o022
+    ]
+
+
 @pytest.mark.usefixtures("_no_umask")
 def test_settings_conversations_and_history(served: CommandLine) -> None:
     assert served.run("config", "set", "think", "yes").returncode == 0
@@ -40,6 +49,8 @@ def test_settings_conversations_and_history(served: CommandLine) -> None:
     for name in ("config", "data", "state"):
         if (served.home / name).exists():
             assert open_to_others(served.home / name) == []
+            assert changed_by_others(served.home / name) == []
+            assert not (served.home / name).stat().st_mode & 0o022
 
 
 @pytest.mark.usefixtures("_no_umask")
@@ -60,6 +71,7 @@ def test_the_socket_the_log_and_the_status_of_a_server(served: CommandLine) -> N
         assert open_to_others(place) == []
         assert [path for path in run.rglob("*") if path.is_file()]
         assert open_to_others(run) == []
+        assert changed_by_others(run) == []
     finally:
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from colibri_engine.errors import reason_of
 from colibri_engine.experts.disk_choice import DiskChoice, choose
 from colibri_engine.experts.disk_speed import Access, Load, is_on_disk, measure, spread
+from colibri_engine.loader.durable import make_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,7 @@ def _write(cache: Path, disks: Mapping[str, Any]) -> None:
     part = cache.with_name(f"{cache.name}.{os.getpid()}.part")
     text = json.dumps({"version": _VERSION, "disks": disks}, indent=1)
     try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
+        make_own(cache.parent)
         part.write_text(text, "utf-8")
         part.replace(cache)
     except OSError as exc:

@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from colibri_engine.loader.durable import make_own
 from colibri_engine.loader.file_lock import try_lock
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def take_place(model_path: Path, kv_dir: Path | None, state_dir: Path) -> Place:
     for directory, is_ours in _candidates(model_path, kv_dir, state_dir):
         try:
             if is_ours:
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_own(directory)
             return _lock(directory, _stem(model_path))
         except OSError as exc:
             failure = exc

@@ -52,3 +52,26 @@ def sync_directory(directory: Path) -> None:
         return
     finally:
         os.close(descriptor)
+
+
+def make_own(directory: Path, mode: int = 0o700) -> None:
+    """Make a directory and all that is missing above it, so that only its owner changes it.
+
+    Whoever may write in a directory can put another file in the place of one there, however private
+    that one is; so no directory of the user's is left to the umask.
+
+    Args:
+        directory: What there is already stays as it is.
+        mode: Most permissions of each that is made; the umask may take more.
+
+    Raises:
+        OSError: it cannot be made, or is no directory.
+    """
+    missing = []
+    place = directory
+    while not place.exists() and place != place.parent:
+        missing.append(place)
+        place = place.parent
+    for place in reversed(missing):
+        place.mkdir(mode=mode, exist_ok=True)
+    directory.mkdir(exist_ok=True)

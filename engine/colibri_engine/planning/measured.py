@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from colibri_engine import kernels, machine
 from colibri_engine.errors import ColibriError, reason_of
 from colibri_engine.experts.disk_speed import Access, Load, is_on_disk, measure, spread
-from colibri_engine.loader.durable import write_whole
+from colibri_engine.loader.durable import make_own, write_whole
 from colibri_engine.planning.forecast import Disk
 from colibri_engine.planning.rates import Rate, measure_call, measure_experts, measure_kind
 
@@ -91,7 +91,7 @@ class MeasuredRates:
             return
         body = {"version": _VERSION, "rates": self._entries}
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_own(self._path.parent)
             write_whole(self._path, json.dumps(body, indent=1).encode())
         except OSError as exc:
             logger.warning("measured rates are not kept: %s", reason_of(exc))
