@@ -202,6 +202,19 @@ def test_the_other_apis_stand_on_it() -> None:
     run_async(body)
 
 
+def test_pages_and_names_from_elsewhere_do_not_reach_the_server_behind() -> None:
+    async def body() -> None:
+        async with ScriptedUpstream() as upstream, front_of(upstream.url) as front:
+            for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+                for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
+                    response = await front.client.post(path, json={}, headers=headers)
+                    assert response.status_code == 403, (path, headers)
+                    assert "access-control-allow-origin" not in response.headers
+            assert upstream.bodies == []
+
+    run_async(body)
+
+
 def test_refusals_pass_as_they_are() -> None:
     async def body() -> None:
         async with ScriptedUpstream() as upstream, front_of(upstream.url) as front:
