@@ -41,12 +41,13 @@ def client_names(incomplete: str) -> list[str]:
 
 
 def task_names(incomplete: str) -> list[str]:
-    """Return the tasks of `coli bench quality` that need no plugin: ours, usual ones, files."""
+    """Return the tasks of `coli bench quality` that need no plugin: ours, public ones, files."""
     from colibri_cli.paths import cache_dir
-    from colibri_cli.quality.tasks import SMOKE, USUAL
+    from colibri_cli.quality.datasets import DATASETS
+    from colibri_cli.quality.tasks import SMOKE
 
     files = (file.stem for file in (cache_dir() / "bench").glob("*.jsonl"))
-    return _beginning(incomplete, sorted({SMOKE, *USUAL, *files}))
+    return _beginning(incomplete, sorted({SMOKE, *DATASETS, *files}))
 
 
 def phase_names(incomplete: str) -> list[str]:

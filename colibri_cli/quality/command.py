@@ -10,7 +10,7 @@ import typer
 
 from colibri_cli import completing
 from colibri_cli.errors import EXIT_FAILED, UsageError
-from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, path_of
+from colibri_cli.options import EngineOptions, JsonOptions, OutputOptions, path_of, setting
 from colibri_cli.settings import prepare
 from colibri_cli.wrapping import say
 
@@ -26,8 +26,9 @@ class QualityOptions(EngineOptions, JsonOptions, OutputOptions):
         list[str] | None,
         typer.Argument(
             metavar="[TASK]...",
-            help="`smoke`, NAME for the file NAME.jsonl in --data, or one of a plugin."
-            " Default: hellaswag, arc_challenge, mmlu.",
+            help="`smoke`, a public one (fetched once: hellaswag, arc_challenge, arc_easy, mmlu,"
+            " winogrande, piqa, openbookqa), NAME for the file NAME.jsonl in --data, or one of a"
+            " plugin. Default: hellaswag, arc_challenge, mmlu.",
             show_default=False,
             autocompletion=completing.task_names,
         ),
@@ -49,6 +50,7 @@ class QualityOptions(EngineOptions, JsonOptions, OutputOptions):
             show_default=False,
         ),
     ] = None  # fmt: skip
+    offline: Annotated[bool | None, setting("offline", "Data")] = None
     no_start: Annotated[
         bool, typer.Option("--no-start", help="Without the model's start tokens.", metavar="")
     ] = False
@@ -69,18 +71,21 @@ def run(options: QualityOptions) -> None:
         return
     from colibri_cli.backends.opening import native_backend
     from colibri_cli.paths import cache_dir
+    from colibri_cli.quality.gathering import Gathering
     from colibri_cli.quality.running import run_tasks
-    from colibri_cli.quality.tasks import USUAL, load_task
+    from colibri_cli.quality.tasks import USUAL
     from colibri_cli.runtime import run_async
 
     backend = native_backend(settings, extra={"kv_save": 0, "usage_save": 0})
     data = cache_dir() / "bench" if options.data is None else path_of("--data", options.data)
-    found = {
-        name: load_task(name, data, options.limit) for name in dict.fromkeys(options.tasks or USUAL)
-    }
-    for name in (name for name, items in found.items() if not items):
-        say(f"coli: the task {name} is left out: there is no {data / name}.jsonl")
-    tasks = {name: items for name, items in found.items() if items}
+    gathering = Gathering(
+        data=data,
+        limit=options.limit,
+        url=settings.text("datasets_url") or "",
+        is_offline=settings.switch("offline") or False,
+        is_quiet=options.quiet,
+    )
+    tasks = gathering.tasks(options.tasks or USUAL)
     if not tasks:
         say("coli: no task is left; `smoke` needs no data")
         raise typer.Exit(EXIT_FAILED)

@@ -1,7 +1,8 @@
 """Tasks: questions with choices, from files of one JSON object per line, and a small one of ours.
 
 A row has `ctx` (what stands before), `choices` (texts that may follow) and `gold` (the index of the
-right one). Nothing is fetched: a task is the file NAME.jsonl in the folder of data, or a plugin's.
+right one). A task is the file NAME.jsonl in the folder of data, or a plugin's; `fetching` may put a
+file there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from colibri_cli.diag.cases import QUESTIONS
 from colibri_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 SMOKE: Final = "smoke"
@@ -78,7 +80,17 @@ def _item(line: str, where: str) -> Item:
         context, choices, gold = row["ctx"], row["choices"], row["gold"]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{where}: no object with ctx, choices and gold") from error
-    is_right = (
+    if not is_question(row):
+        raise UsageError(
+            f"{where}: ctx must be a text, choices 2 to {_MAX_CHOICES} texts, gold one's index"
+        )
+    return Item(context, tuple(choices), gold)
+
+
+def is_question(row: Mapping[str, Any]) -> bool:
+    """Whether a row with `ctx`, `choices` and `gold` can be asked."""
+    context, choices, gold = row["ctx"], row["choices"], row["gold"]
+    return (
         isinstance(context, str)
         and context != ""
         and isinstance(choices, list)
@@ -87,8 +99,3 @@ def _item(line: str, where: str) -> Item:
         and isinstance(gold, int)
         and 0 <= gold < len(choices)
     )
-    if not is_right:
-        raise UsageError(
-            f"{where}: ctx must be a text, choices 2 to {_MAX_CHOICES} texts, gold one's index"
-        )
-    return Item(context, tuple(choices), gold)

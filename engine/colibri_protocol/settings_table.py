@@ -228,6 +228,25 @@ _ROWS: Final = (
     # ---- the server ----
     *SERVER_ROWS,
     *UPSTREAM_ROWS,
+    # ---- measuring ----
+    Setting(
+        name="datasets_url",
+        kind=Kind.TEXT,
+        scope=Scope.CLI,
+        env=("COLI_DATASETS_URL",),
+        default="https://datasets-server.huggingface.co",
+        help="Server with the rows API of the dataset viewer that `coli bench quality` fetches"
+        " data sets from which are not here.",
+    ),
+    Setting(
+        name="offline",
+        kind=Kind.SWITCH,
+        scope=Scope.CLI,
+        env=("COLI_OFFLINE", "HF_HUB_OFFLINE"),
+        flags=("--offline",),
+        default=False,
+        help="Let `coli bench quality` fetch no data sets: those that are not here are left out.",
+    ),
     # ---- the terminal ----
     Setting(
         name="show_think",

@@ -85,7 +85,8 @@ def test_names_of_tasks_phases_plugins_and_shells_are_completed(coli: CommandLin
     tasks.mkdir(parents=True)
     (tasks / "mine.jsonl").touch()
     assert completed(coli, "coli bench quality ") == [
-        "arc_challenge", "hellaswag", "mine", "mmlu", "smoke"
+        "arc_challenge", "arc_easy", "hellaswag", "mine", "mmlu", "openbookqa", "piqa", "smoke",
+        "winogrande",
     ]  # fmt: skip
     assert completed(coli, "coli bench quality smoke m") == ["mine", "mmlu"]
     assert completed(coli, "coli diag --phases s") == ["system", "smoke"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.command_line import CommandLine
+from tests.fakes.rows_server import serve_rows, status
 from tests.fakes.tiny_checkpoint import write_hf
 
 pytestmark = pytest.mark.e2e
@@ -79,6 +80,7 @@ def test_log_probabilities_are_those_of_the_api(
 def test_missing_tasks_are_left_out_with_a_notice_and_none_left_is_a_failure(
     coli: CommandLine, tmp_path: Path
 ) -> None:
+    coli.variables["COLI_OFFLINE"] = "1"
     model = write_hf(tmp_path / "tiny").path
     code, report, said = quality(coli, model)
     assert (code, report) == (1, {})
@@ -150,3 +152,50 @@ def test_an_engine_that_cannot_score_is_refused(tmp_path: Path) -> None:
     code, _, said = quality(coli, tmp_path / "tiny", "smoke")
     assert code == 2
     assert "cannot score" in said
+
+
+def test_a_public_set_is_fetched_once(coli: CommandLine, tmp_path: Path) -> None:
+    model = write_hf(tmp_path / "tiny").path
+    with serve_rows() as server:
+        coli.variables["COLI_DATASETS_URL"] = server.url
+        server.failures = [status(429, Retry_After="1")]
+        code, first, said = quality(coli, model, "piqa", "winogrande", "--limit", "3")
+        assert code == 0, said
+        assert [(row["task"], row["n"]) for row in first["tasks"]] == [
+            ("piqa", 3), ("winogrande", 3),
+        ]  # fmt: skip
+        assert f"fetching piqa from {server.url.removeprefix('http://')}, once" in said
+        kept = tmp_path / "cache" / "colibri" / "bench" / "piqa.jsonl"
+        assert f"200 questions are kept in {kept}" in said
+        asked = {request["dataset"] for request in server.requests}
+        assert asked == {"baber/piqa", "ybisk/piqa", "allenai/winogrande"}
+    code, again, said = quality(coli, model, "piqa", "winogrande", "--limit", "3")
+    assert code == 0, said
+    assert "fetching" not in said
+    assert again["items"] == first["items"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "flags"),
+    [("HF_HUB_OFFLINE", ()), ("COLI_OFFLINE", ()), ("COLI_DEBUG", ("--offline",))],
+)
+def test_offline_nothing_is_asked_and_no_task_is_left(
+    coli: CommandLine, tmp_path: Path, variable: str, flags: tuple[str, ...]
+) -> None:
+    with serve_rows() as server:
+        coli.variables |= {"COLI_DATASETS_URL": server.url, variable: "1"}
+        code, _, said = quality(coli, write_hf(tmp_path / "tiny").path, *flags)
+    assert code == 1
+    assert server.requests == []
+    for name in ("hellaswag", "arc_challenge", "mmlu"):
+        assert f"the task {name} is left out: nothing is fetched offline" in said
+    assert "no task is left; `smoke` needs no data" in said
+
+
+def test_a_task_of_ones_own_asks_nobody(coli: CommandLine, tmp_path: Path) -> None:
+    with serve_rows() as server:
+        coli.variables["COLI_DATASETS_URL"] = server.url
+        code, _, said = quality(coli, write_hf(tmp_path / "tiny").path, "smoke", "mine")
+    assert code == 0, said
+    assert server.requests == []
+    assert "mine is left out: there is no" in said

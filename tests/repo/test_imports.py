@@ -14,7 +14,7 @@ from tests.repo.tree import QUANT_PARTS, ROOT, module_name, package_modules
 # Each library → the modules (with what is below them) that may import it.
 SOLE_IMPORTERS = {
     "h11": ("colibri_cli.gateway.http1", "colibri_cli.backends.upstreams.http1"),
-    "httpx": ("colibri_cli.backends.upstreams",),
+    "httpx": ("colibri_cli.backends.upstreams", "colibri_cli.quality.fetching"),
     "huggingface_hub": ("colibri_cli.commands.pull", "colibri_cli.models"),
     "jinja2": ("colibri_cli.chat_formats",),
     "markdown_it": ("colibri_cli.terminal",),
