@@ -43,6 +43,8 @@ _PLAIN_INTERVAL_S: Final = 5.0
 _NARROW: Final = 60
 _GAP: Final = 2  # between columns
 _MAX_WIDTH: Final = 100
+_BAR_AND_BYTES: Final = 28  # columns of a short bar and of "100.0/100.0 MB" with their gaps
+_FIGURE: Final = 11  # and of a speed or a time
 
 
 def theme_for(*, is_light: bool) -> Theme:
@@ -229,12 +231,19 @@ class Meter(Protocol):
 
 def _byte_progress(console: Console, *further: ProgressColumn) -> Progress:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.table import Column
 
+    # A bar is one line: a long title is cut, and speed and time are left out before figures are.
+    shown = further if console.width >= _NARROW else ()
+    room = console.width - _BAR_AND_BYTES - _FIGURE * len(shown)
     columns = (
-        TextColumn("[faint]{task.description}"),
+        TextColumn(
+            "[faint]{task.description}",
+            table_column=Column(no_wrap=True, overflow="ellipsis", max_width=max(room, 8)),
+        ),
         BarColumn(bar_width=None, complete_style="brand", finished_style="good"),
-        DownloadColumn(),
-        *further,
+        DownloadColumn(table_column=Column(no_wrap=True)),
+        *shown,
     )
     return Progress(*columns, console=console)
 
@@ -247,8 +256,9 @@ def byte_meter(title: str) -> Iterator[Meter]:
         yield _LineMeter(title)
         return
     from rich.progress import TimeElapsedColumn
+    from rich.table import Column
 
-    with _byte_progress(console, TimeElapsedColumn()) as progress:
+    with _byte_progress(console, TimeElapsedColumn(table_column=Column(no_wrap=True))) as progress:
         yield _BarMeter(progress, progress.add_task(title, total=None))
 
 
@@ -268,8 +278,11 @@ def byte_meters() -> Iterator[Meters]:
         yield _LineMeters()
         return
     from rich.progress import TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Column
 
-    with _byte_progress(console, TransferSpeedColumn(), TimeRemainingColumn()) as progress:
+    speed = TransferSpeedColumn(table_column=Column(no_wrap=True))
+    left = TimeRemainingColumn(table_column=Column(no_wrap=True))
+    with _byte_progress(console, speed, left) as progress:
         yield _BarMeters(progress)
 
 

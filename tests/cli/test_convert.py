@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from colibri_cli import console
+from colibri_cli.console import theme_for
 from colibri_cli.main import main
 from colibri_cli.model_store import converting, hub_source
 from colibri_cli.model_store.hub_source import Fetcher, HubFiles
@@ -283,6 +285,26 @@ def test_bars_show_every_thing_that_goes_on() -> None:
     shown = output.getvalue()
     assert "converting 10%" in shown
     assert "[2/2] b 100%" in shown
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_bar_is_one_line_with_whole_figures(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    title = "[1/1] model-00001-of-00001.safetensors, 44.8 GB free"
+    output = io.StringIO()
+    theme = theme_for(is_light=False)
+    screen = Console(file=output, force_terminal=True, width=width, theme=theme)
+    monkeypatch.setattr(console, "stderr_console", lambda: screen)
+    with console.byte_meters() as meters:
+        meters.update("total", "converting", 70_100_000, 140_300_000)
+        meters.update("file", title, 70_100_000, 140_300_000)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue())
+    lines = plain.replace("\r", "\n").split("\n")
+    last = [line for line in lines if line.strip()][-2:]
+    assert last[0].startswith("converting")
+    assert last[1].startswith("[1/1] mod")
+    assert all("70.1/140.3 MB" in line for line in last)
+    assert all(("0:0" in line or "-:--:--" in line) == (width >= 80) for line in last)
+    assert (title in last[1]) == (width == 120)
 
 
 def test_lines_come_at_the_start_at_the_end_and_now_and_then(
