@@ -51,7 +51,8 @@ def command(options: StopOptions) -> None:
     prepare(options, "stop")
     from colibri_cli.servers import end, engine_pids, running_servers
 
-    chosen = [s for s in running_servers() if options.all or s.port == options.port]
+    running = running_servers()
+    chosen = [s for s in running if options.all or s.port == options.port]
     rows = []
     for server in chosen:
         engines = sorted(engine_pids(server.port)) if server.port is not None else []
@@ -74,6 +75,9 @@ def command(options: StopOptions) -> None:
     if not rows and not options.quiet:
         where = "" if options.all else f" on port {options.port}"
         say(f"nothing runs{where}")
+        for other in running:
+            how = f": `coli stop --port {other.port}`" if other.port is not None else ""
+            say(f"  {other.model} runs at {other.url}{how}")
 
 
 def engines_of(row: dict[str, object]) -> list[int]:

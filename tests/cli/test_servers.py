@@ -86,6 +86,10 @@ def test_the_named_server_and_its_engine_are_ended_and_no_other(
     assert is_alive(first.pid)
     assert is_alive(engine)
 
+    done = served.run("stop", "--port", "1")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"`coli stop --port {port}`" in done.stderr
+    assert f"`coli stop --port {other}`" in done.stderr
     done = served.run("stop", "--port", str(port))
     assert done.returncode == 0
     assert f"ended: server {first.pid}" in done.stdout
