@@ -80,6 +80,24 @@ _OPENWEBUI: Final = """\
 OPENAI_API_BASE_URL=@URL@/v1 OPENAI_API_KEY=@KEY@ ENABLE_OLLAMA_API=False \\
     open-webui serve --port 8080
 """
+_OPENAI: Final = """\
+from openai import OpenAI
+
+client = OpenAI(base_url="@URL@/v1", api_key="@KEY@")
+answer = client.chat.completions.create(
+    model="@MODEL@", messages=[{"role": "user", "content": "Hello"}]
+)
+print(answer.choices[0].message.content)
+"""
+_ANTHROPIC: Final = """\
+from anthropic import Anthropic
+
+client = Anthropic(base_url="@URL@", auth_token="@KEY@")
+answer = client.messages.create(
+    model="@MODEL@", max_tokens=200, messages=[{"role": "user", "content": "Hello"}]
+)
+print(answer.content[0].text)
+"""
 _CURL: Final = """\
 curl @URL@/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"model": "@MODEL@", "messages": [{"role": "user", "content": "Hello"}]}'
@@ -117,6 +135,8 @@ RECIPES: Final = {
     ),
     "litellm": Recipe(_LITELLM, "for a Python program"),
     "openwebui": Recipe(_OPENWEBUI, "for the shell"),
+    "openai": Recipe(_OPENAI, "for a Python program; pip install openai"),
+    "anthropic": Recipe(_ANTHROPIC, "for a Python program; pip install anthropic"),
     "curl": Recipe(_CURL, "for the shell"),
 }
 

@@ -28,7 +28,8 @@ class ClientConfigOptions(JsonOptions, OutputOptions):
         str,
         typer.Argument(
             metavar="CLIENT",
-            help="claude, codex, opencode, aider, continue, cline, llm, litellm, openwebui, curl.",
+            help="claude, codex, opencode, aider, continue, cline, llm, litellm, openwebui,"
+            " openai, anthropic, curl.",
             autocompletion=completing.client_names,
         ),
     ]
@@ -54,7 +55,7 @@ def command(options: ClientConfigOptions) -> None:
         known = ", ".join(RECIPES)
         raise UsageError(
             f"there are no settings for {options.client!r}",
-            hint=f"did you mean {near}?" if near else f"there are {known}",
+            hint=(f"did you mean {near}? " if near else "") + f"there are {known}",
         )
     target = _target(options.url or only_server())
     text, place = settings_of(name, target)

@@ -92,4 +92,4 @@ def test_no_server_and_unknown_clients_are_told(coli: CommandLine) -> None:
     assert "coli serve" in done.stderr
     done = coli.run("client-config", "aidr")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "aider" in done.stderr
+    assert "did you mean aider? there are claude," in done.stderr
