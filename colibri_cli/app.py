@@ -130,7 +130,7 @@ def _plugin_commands() -> dict[str, Any]:
 
 def _unknown_command(name: str) -> UsageError:
     known = [*command_names(), *_plugin_commands()]
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    close = get_close_matches(name, known, n=1)
     hint = f"did you mean `coli {close[0]}`?" if close else "`coli --help` lists all commands"
     return UsageError(f"there is no command {name!r}", hint=hint)
 

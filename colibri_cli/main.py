@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from colibri_protocol.errors import ColibriError
 
 PROGRAM = "coli"
-_GPU_OPTIONS = frozenset({"--cuda", "--gpu", "--vram"})  # of other engines of this kind
-
 _LIKENESSES = {"·": "-", "→": "->", "…": "...", "─": "-", "│": "|"}
 
 
@@ -56,7 +54,7 @@ def _guarded(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     from typer import TyperException
 
-    from colibri_cli.errors import EXIT_USAGE, UsageError, outcome_of
+    from colibri_cli.errors import EXIT_USAGE, outcome_of
     from colibri_cli.settings import use_early_options, wants_traceback
     from colibri_protocol.errors import ColibriError
 
@@ -71,10 +69,9 @@ def _run(arguments: list[str]) -> int:
 
         return invoke(arguments, PROGRAM)
     except TyperException as error:  # Typer's own: unknown option, wrong value, missing argument
-        problem: ColibriError = UsageError(
-            _first_line(error.format_message()), hint=_help_hint(error, arguments)
-        )
-        _report(problem, arguments)
+        from colibri_cli.wrong_use import wrong_use
+
+        _report(wrong_use(error, _command_of(arguments)), arguments)
         return EXIT_USAGE
     except ColibriError as error:
         if wants_traceback(arguments):
@@ -163,14 +160,6 @@ def _write_error(line: str) -> None:
         sys.stderr.flush()
     except (BrokenPipeError, ValueError):  # nobody listens; the exit code still tells
         _silence_closed_streams()
-
-
-def _help_hint(error: object, arguments: list[str]) -> str:
-    if getattr(error, "option_name", None) in _GPU_OPTIONS:
-        return "experts are computed by the processor; `coli serve --engine vllm` uses GPUs"
-    if (context := getattr(error, "ctx", None)) is None:  # as where an option lacks its value
-        return f"see `{_command_of(arguments)} --help`"
-    return f"see `{context.command_path} --help`"
 
 
 def _command_of(arguments: list[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colibri_cli import completing
-from colibri_cli.errors import UsageError
+from colibri_cli.errors import ModelNotGiven, UsageError
 from colibri_cli.one_shot.asking import Question, ask
 from colibri_cli.one_shot.output import Form, Printer
 from colibri_cli.one_shot.prompt import is_terminal, read_prompt
@@ -208,12 +208,28 @@ def command(options: RunOptions) -> None:
         own_engine=options.no_attach,
         is_quiet=options.quiet,
     )
-    if options.dry_run:
-        _show_preview(options, question)
-        return
-    from colibri_cli.runtime import run_async
+    try:
+        if options.dry_run:
+            _show_preview(options, question)
+            return
+        from colibri_cli.runtime import run_async
 
-    run_async(ask(question, Printer(_form(options, settings))))
+        run_async(ask(question, Printer(_form(options, settings))))
+    except ModelNotGiven as error:
+        error.hint = _meant_as_model(options.prompt or []) or error.hint
+        raise
+
+
+def _meant_as_model(words: list[str]) -> str | None:
+    """Return what to write where the first word is a model's name, as other programs take it."""
+    from colibri_cli.model_store.store import find_entry
+
+    name, *prompt = words or [""]
+    if not name or find_entry(name) is None:
+        return None
+    if not prompt:
+        return f"{name} is a model: `coli chat --model {name}` talks to it"
+    return f"{name} is a model: write `coli run --model {name} PROMPT`"
 
 
 def _form(options: RunOptions, settings: ResolvedSettings) -> Form:

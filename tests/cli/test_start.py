@@ -11,6 +11,7 @@ import pytest
 
 from colibri_cli import __version__
 from colibri_cli.discovery import command_names, module_of
+from tests.fakes.tiny_checkpoint import write_hf
 
 if TYPE_CHECKING:
     from tests.fakes.command_line import CommandLine
@@ -133,6 +134,49 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("coli: ")
     assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "remedy"),
+    [
+        (("chat", "demo"), "`coli chat` does not take 'demo'", "`coli chat --model demo`"),
+        (("bench", "demo"), "`coli bench` has no command 'demo'", "`coli bench --model demo`"),
+        (("serve", "a", "b"), "`coli serve` does not take 'a b'", "`coli serve --help`"),
+        (("ps", "demo"), "`coli ps` does not take 'demo'", "`coli ps --help`"),
+        (("logs", "lst"), "`coli logs` has no command 'lst'", "`coli logs list`"),
+        (("logs", "zzzz"), "`coli logs` has no command 'zzzz'", "it has backup, export, list,"),
+        (("pull",), "'MODEL'", "MODEL: `demo`, `smollm2`, "),
+        (("convert", "x"), "'--model'", "--model: "),
+        (("report",), "there is no command 'report'", "`coli --help` lists all commands"),
+    ],
+)
+def test_wrong_use_is_told_what_to_write_instead(
+    coli: CommandLine, arguments: tuple[str, ...], what: str, remedy: str
+) -> None:
+    done = coli.run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert what in first
+    assert remedy in second
+
+
+@pytest.mark.parametrize("name", ["logs", "config", "templates", "plugins", "atlas", "mirror"])
+def test_a_command_that_is_not_finished_names_its_commands(coli: CommandLine, name: str) -> None:
+    done = coli.run(name)
+    assert done.returncode == 2
+    told = [line for line in done.stderr.splitlines() if line.startswith("coli:")]
+    assert len(told) == 1
+    assert f"`coli {name}` needs one of its commands: " in told[0]
+
+
+def test_a_model_named_in_front_of_the_prompt_is_told_where_it_belongs(coli: CommandLine) -> None:
+    model = write_hf(coli.home / "weights", "glm4_moe").path
+    assert coli.run("add", "mine", str(model)).returncode == 0
+    done = coli.run("run", "--no-attach", "mine", "hi")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "`coli run --model mine PROMPT`" in done.stderr
+    assert "`coli chat --model mine`" in coli.run("run", "--no-attach", "mine").stderr
+    assert "coli pull demo" in coli.run("run", "--no-attach", "hi").stderr
 
 
 @pytest.mark.parametrize("name", command_names())
