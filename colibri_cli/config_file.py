@@ -89,9 +89,9 @@ def _edit(path: Path, change: Callable[[TOMLDocument], None]) -> None:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        text = path.read_text(encoding="utf-8-sig") if path.is_file() else ""
         document = tomlkit.parse(text)
-    except (TOMLKitError, UnicodeDecodeError) as error:
+    except (TOMLKitError, ValueError, RecursionError) as error:
         raise SettingsError(
             f"{path}: is not valid TOML ({error})",
             setting="config",

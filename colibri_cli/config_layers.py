@@ -88,11 +88,12 @@ def _named_file(given: str) -> Path:
         path = Path(given).expanduser()
     except RuntimeError:  # in the home directory of nobody
         path = Path(given)
-    if not path.is_file():
-        raise UsageError(
-            f"there is no configuration file {given!r}", hint="check --config, or COLI_CONFIG"
-        )
-    return path
+    if path.is_file():
+        return path
+    hint = "check --config, or COLI_CONFIG"
+    if path.exists():  # a directory, most often
+        raise UsageError(f"the configuration {given!r} is not a file", hint=hint)
+    raise UsageError(f"there is no configuration file {given!r}", hint=hint)
 
 
 def config_path(given: str | None = None) -> Path | None:
@@ -238,8 +239,6 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     Raises:
         SettingsError: it cannot be read, or is no TOML.
     """
-    import tomllib
-
     try:
         status = path.stat()
         return _parsed(path, status.st_mtime_ns, status.st_size)
@@ -247,7 +246,9 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         raise file_error(
             path, "config", f"cannot be read ({error.strerror})", "check its permissions"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # Beside text that is no TOML or not UTF-8: a number of thousands of digits, and brackets in
+    # brackets beyond the stack.
+    except (ValueError, RecursionError) as error:
         raise file_error(
             path, "config", f"is not valid TOML ({error})", "`coli config edit` opens it"
         ) from error
@@ -257,8 +258,8 @@ def read_toml(path: Path) -> Mapping[str, Any]:
 def _parsed(path: Path, _changed_ns: int, _num_bytes: int) -> Mapping[str, Any]:
     import tomllib
 
-    with path.open("rb") as file:
-        return tomllib.load(file)
+    # Some editors on Windows put a mark of the byte order before the text.
+    return tomllib.loads(path.read_text(encoding="utf-8-sig"))
 
 
 def file_error(path: Path, name: str, problem: str, hint: str | None = None) -> SettingsError:

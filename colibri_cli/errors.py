@@ -58,6 +58,15 @@ class PullError(ColibriError):
     default_code = "pull_failed"
 
 
+class OutputError(ColibriError):
+    """What was asked for could not be written where it belongs."""
+
+    default_code = "output_failed"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="make room there, or write to another place")
+
+
 class LogError(ColibriError):
     """The log of conversations cannot be read or written, or has not what was asked for."""
 
@@ -317,6 +326,7 @@ ERROR_TABLE: Final[dict[str, Outcome]] = {
     "job_failed": Outcome(500, EXIT_FAILED),
     "no_code_block": Outcome(500, EXIT_FAILED),
     "log_error": Outcome(500, EXIT_FAILED),
+    "output_failed": Outcome(500, EXIT_FAILED),
     "conversion_failed": Outcome(500, EXIT_FAILED),
     "diag_failed": Outcome(500, EXIT_FAILED),
     "tune_failed": Outcome(500, EXIT_FAILED),

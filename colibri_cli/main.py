@@ -7,7 +7,9 @@ nothing heavy, so that `coli --version` answers before Typer is loaded.
 from __future__ import annotations
 
 import codecs
+import errno
 import io
+import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -20,19 +22,37 @@ if TYPE_CHECKING:
     from colibri_protocol.errors import ColibriError
 
 PROGRAM = "coli"
+_FULL = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _LIKENESSES = {"·": "-", "→": "->", "…": "...", "─": "-", "│": "|"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one `coli` command line and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["--version"]:
-        sys.stdout.write(f"{PROGRAM} {__version__}\n")
-        return 0
+    _open_missing_streams()
     return _guarded(arguments)
 
 
+def _open_missing_streams() -> None:
+    """Open what whoever started us closed, so that writing there goes nowhere instead of failing.
+
+    A file or a socket opened later would else get the number of the missing stream, and the engine
+    would inherit it as one.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is not None:
+            continue
+        null = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        stream = open(number, mode, encoding="utf-8", errors="replace")  # noqa: PTH123, SIM115
+        setattr(sys, name, stream)
+
+
 def _guarded(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        return _print_version()
     from colibri_cli import errors
     from colibri_cli.termination import ClosedPipe, Terminated
 
@@ -44,11 +64,38 @@ def _guarded(arguments: list[str]) -> int:
     except (BrokenPipeError, ClosedPipe):
         _silence_closed_streams()
         return errors.EXIT_CLOSED_PIPE
+    except OSError as error:  # of the flush: all others became an exit code
+        return _told_unwritten(error, arguments)
     except KeyboardInterrupt:
         return errors.EXIT_INTERRUPTED
     except Terminated:
         return errors.EXIT_TERMINATED
     return exit_code
+
+
+def _print_version() -> int:
+    try:
+        sys.stdout.write(f"{PROGRAM} {__version__}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        from colibri_cli.errors import EXIT_CLOSED_PIPE
+
+        _silence_closed_streams()
+        return EXIT_CLOSED_PIPE
+    except OSError as error:
+        return _told_unwritten(error, ["--version"])
+    return 0
+
+
+def _told_unwritten(error: OSError, arguments: list[str]) -> int:
+    """Tell that results could not be written, and return the exit code."""
+    from colibri_cli.errors import OutputError, outcome_of
+
+    where = "standard output" if error.filename is None else repr(str(error.filename))
+    problem = OutputError(f"cannot write to {where}: {error.strerror or error}")
+    _report(problem, arguments)
+    _silence_closed_streams()
+    return outcome_of(problem).exit_code
 
 
 def _run(arguments: list[str]) -> int:
@@ -78,9 +125,13 @@ def _run(arguments: list[str]) -> int:
             _print_traceback()
         _report(error, arguments)
         return outcome_of(error).exit_code
+    except BrokenPipeError:  # the reader left; outside commands, as while help is written
+        raise
     except Exception as error:  # noqa: BLE001 - the command main: whatever is left is one line
         if wants_traceback(arguments):
             _print_traceback()
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return _told_unwritten(error, arguments)
         problem = ColibriError(
             f"unexpected {type(error).__name__}: {_first_line(str(error)) or 'no details'}",
             code="internal_error",
@@ -158,7 +209,7 @@ def _write_error(line: str) -> None:
     try:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
-    except (BrokenPipeError, ValueError):  # nobody listens; the exit code still tells
+    except (OSError, ValueError):  # nobody listens, or it is full; the exit code still tells
         _silence_closed_streams()
 
 
@@ -179,13 +230,11 @@ def _print_traceback() -> None:
 
 
 def _silence_closed_streams() -> None:
-    """Point closed standard streams at the null device, so that exit flushes raise nothing."""
-    import os
-
+    """Point standard streams that take nothing at the null device: exit flushes raise nothing."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             os.dup2(null, stream.fileno())
     os.close(null)

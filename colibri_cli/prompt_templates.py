@@ -110,7 +110,7 @@ def load_template(name: str) -> PromptTemplate:
         return _parsed(name, loaders[scheme](rest), name)
     path = template_path(name)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         near = nearest(name, set(template_names()))
         hint = f"did you mean {near!r}?" if near else "`coli templates list` names them"
@@ -170,7 +170,7 @@ def _parsed(name: str, text: str, where: str) -> PromptTemplate:
 
     try:
         body = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not TOML, or beyond what is read
         raise UsageError(f"{where} is not valid TOML ({error})") from error
     for key in body:
         if key not in _KEYS:

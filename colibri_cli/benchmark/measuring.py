@@ -136,7 +136,11 @@ def drop_from_page_cache(path: Path) -> bool:
     """Make the next load read a model's files from the disk; False where that cannot be done."""
     if not hasattr(os, "posix_fadvise"):
         return False
-    files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
+    try:
+        entries = list(path.rglob("*")) if path.is_dir() else [path]
+        files = [entry for entry in entries if entry.is_file()]
+    except OSError:  # something in it may not be looked at
+        return False
     for file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY)

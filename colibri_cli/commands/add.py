@@ -27,7 +27,11 @@ def command(options: AddOptions) -> None:
     """Give a model directory on any drive a name."""
     settings = prepare(options, "add")
     path = path_of("PATH", options.path)
-    if not path.exists():
+    try:
+        is_there = path.exists()
+    except OSError:  # longer than any name
+        is_there = False
+    if not is_there:
         raise ModelNotFound(f"there is nothing at {options.path!r}", hint="name a model directory")
     from colibri_cli.model_store.adding import add_model
     from colibri_cli.model_store.inspection import inspect_model

@@ -11,6 +11,7 @@ import typer
 from colibri_cli import completing
 from colibri_cli.config_layers import PROFILES, config_path, config_paths
 from colibri_cli.errors import EXIT_FAILED, UsageError
+from colibri_cli.key_files import KEYS, shown_value
 from colibri_cli.options import JsonOptions, OutputOptions, filled, takes
 from colibri_cli.settings import (
     check_file,
@@ -25,8 +26,6 @@ from colibri_protocol.settings import SETTINGS, Origin, Scope, Setting, SettingV
 
 _SCHEMA_VERSION = 1
 _DEFAULT = "default"
-_SECRET = frozenset({"api_key"})
-_MASK = "********"
 
 app = typer.Typer(
     name="config",
@@ -99,7 +98,7 @@ def show_command(options: ShowOptions) -> None:
     prepare(options, "config")
     found = effective_settings(options.config, options.command, options.profile)
     rows = [
-        (name, _shown(name, resolved.value), resolved.origin)
+        (name, shown_value(name, resolved.value), resolved.origin)
         for name, resolved in found.items()
         if options.all or options.json or found.is_given(name)
     ]
@@ -129,8 +128,8 @@ def show_command(options: ShowOptions) -> None:
     cells = [
         (
             name,
-            _written(value if found.is_given(name) else None, SETTINGS[name]),
-            *([_origin(origin)] if options.origin else []),
+            _cell(_written(value if found.is_given(name) else None, SETTINGS[name])),
+            *([_cell(_origin(origin))] if options.origin else []),
         )
         for name, value, origin in rows
     ]
@@ -152,7 +151,7 @@ def get_command(options: GetOptions) -> None:
     table, row = _setting(options.key)
     command = options.command if table == _DEFAULT else table
     found = effective_settings(options.config, command, options.profile)[row.name]
-    line = _written(_shown(row.name, found.value), row)
+    line = _written(shown_value(row.name, found.value), row)
     sys.stdout.write(f"{line}  {_origin(found.origin)}\n" if options.origin else f"{line}\n")
 
 
@@ -162,10 +161,13 @@ def set_command(options: SetOptions) -> None:
     """Set one setting in the configuration file."""
     table, row = _setting(options.key)
     value = row.parse(options.value, row.name)
-    if row.name in _SECRET:
+    if row.name in KEYS:
+        by_file = f"{row.name}_file" in SETTINGS
         raise UsageError(
             f"{row.name} is a secret and is not written into the configuration",
-            hint=f"put it into a file only you can read, and set {row.name}_file to its path",
+            hint=f"put it into a file only you can read, and set {row.name}_file to its path"
+            if by_file
+            else f"set {row.env[0]}, or write it into the file with `coli config edit`",
         )
     from colibri_cli.config_file import set_key
 
@@ -173,7 +175,8 @@ def set_command(options: SetOptions) -> None:
     tables = _tables(options, table)
     set_key(path, tables, row.name, value)
     if not options.quiet:
-        say(f"[{'.'.join(tables)}] {row.name} = {_written(value, row)} ({path})")
+        written = _written(shown_value(row.name, value), row)
+        say(f"[{'.'.join(tables)}] {row.name} = {written} ({path})")
 
 
 @app.command("unset")
@@ -277,10 +280,6 @@ def _setting(key: str) -> tuple[str, Setting]:
     return table or _DEFAULT, rows[name]
 
 
-def _shown(name: str, value: SettingValue) -> SettingValue:
-    return _MASK if name in _SECRET and value is not None else value
-
-
 def _written(value: SettingValue, row: Setting) -> str:
     if value is None and row.default_text:
         return f"({row.default_text})"
@@ -290,6 +289,13 @@ def _written(value: SettingValue, row: Setting) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def _cell(text: str) -> str:
+    """Return a text that stays on its line and does not steer the terminal."""
+    from colibri_cli.terminal.answer_text import visible
+
+    return visible(text).replace("\n", " ")
 
 
 def _origin(origin: Origin) -> str:

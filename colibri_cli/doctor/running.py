@@ -66,7 +66,7 @@ def _read_config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
             config = json.loads(opened.read(_CONFIG_LIMIT))
     except OSError as error:
         return None, f"{file} cannot be read: {error.strerror}"
-    except ValueError:
+    except (ValueError, RecursionError):  # brackets in brackets beyond the stack
         return None, f"{file} is not JSON"
     return (config, None) if isinstance(config, dict) else (None, f"{file} holds no JSON object")
 

@@ -7,6 +7,7 @@ no message, log or `repr`.
 from __future__ import annotations
 
 import hmac
+import os
 import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -105,13 +106,21 @@ def _parse(text: str, source: str) -> dict[str, str]:
 
 def _read(file: Path) -> str:
     try:
-        with file.open("rb") as handle:
+        # A pipe nobody writes to is empty, instead of holding up the start without end.
+        with open(file, "rb", opener=_open_at_once) as handle:
             data = handle.read(_MAX_FILE_BYTES + 1)
     except OSError as exc:
         raise _error(f"cannot be read ({exc.strerror})", str(file)) from exc
     if len(data) > _MAX_FILE_BYTES:
         raise _error(f"is larger than {_MAX_FILE_BYTES} bytes", str(file))
-    return data.decode("utf-8", "replace")
+    return data.decode("utf-8-sig", "replace")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(descriptor, True)  # who writes to a pipe may take a moment
+    return descriptor
 
 
 def _error(problem: str, source: str) -> SettingsError:

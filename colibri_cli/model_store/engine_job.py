@@ -55,6 +55,7 @@ def run_job(
             env=child_environment(**engine_variables(), **(environment or {})),
             text=True,
             encoding="utf-8",
+            errors="replace",  # names of files may be any bytes
         ) as process,
     ):
         assert process.stdout is not None

@@ -30,13 +30,20 @@ _WEIGHTS: Final = (".gguf", ".safetensors")
 
 
 def fingerprint(model: Path, cpu_info: Path = Path("/proc/cpuinfo")) -> str:
-    """Return what a profile is valid for: processor, version, weight files."""
-    files = [model] if model.is_file() else sorted(model.iterdir())
-    rows = [
-        (file.name, file.stat().st_size, file.stat().st_mtime_ns)
-        for file in files
-        if file.suffix in _WEIGHTS
-    ]
+    """Return what a profile is valid for: processor, version, weight files.
+
+    Raises:
+        StoreError: the files cannot be looked at.
+    """
+    try:
+        files = sorted(model.iterdir()) if model.is_dir() else [model]
+        rows = [
+            (file.name, file.stat().st_size, file.stat().st_mtime_ns)
+            for file in files
+            if file.suffix in _WEIGHTS
+        ]
+    except OSError as error:  # a link to nowhere, or a directory of somebody else
+        raise StoreError(f"cannot read {error.filename}: {error.strerror}") from error
     facts = [__version__, platform.machine(), _cpu(cpu_info), os.cpu_count(), rows]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:_DIGITS]
 

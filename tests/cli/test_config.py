@@ -152,6 +152,59 @@ def test_secrets_are_masked_and_never_written(coli: CommandLine) -> None:
     assert "api_key_file" in done.stderr
 
 
+def test_the_key_of_a_server_behind_and_those_in_arguments_are_masked(coli: CommandLine) -> None:
+    coli.variables["COLI_UPSTREAM_API_KEY"] = "k-UNIQUE-1"
+    coli.variables["COLI_UPSTREAM"] = "http://user:k-UNIQUE-2@127.0.0.1:9/v1"
+    coli.variables["COLI_ENGINE_ARGS"] = "--api-key k-UNIQUE-3 UNIQUE-4 --hf-token='k-UNIQUE 5' -q"
+    for arguments in (("show",), ("show", "--json"), ("get", "upstream_api_key")):
+        done = coli.run("config", *arguments)
+        assert done.returncode == 0
+        assert "UNIQUE" not in done.stdout + done.stderr
+        assert "***" in done.stdout
+    settings = shown(coli)
+    assert settings["upstream"]["value"] == "http://********@127.0.0.1:9/v1"
+    assert settings["engine_args"]["value"] == "--api-key ******** --hf-token=******** -q"
+    done = coli.run("config", "set", "upstream_api_key", "k-UNIQUE-1")
+    assert done.returncode == 2
+    assert "COLI_UPSTREAM_API_KEY" in done.stderr
+    done = coli.run("config", "set", "--", "engine_args", "--api-key=k-UNIQUE-3")
+    assert (done.returncode, "UNIQUE" in done.stderr) == (0, False)
+
+
+def test_values_that_would_steer_a_terminal_stay_on_their_line(coli: CommandLine) -> None:
+    user_file(coli, '[default]\nmodel_id = "a\\u001b[31mb\\u009bc\\nd"\n')
+    lines = coli.run("config", "show").stdout.splitlines()
+    assert "a[31mbc d" in [line.partition("model_id")[2].strip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    "text", ["x = " + "[" * 100_000, f"[default]\nctx = {'9' * 5000}\n", "\udcff\0"]
+)
+def test_a_file_beyond_what_toml_readers_take_is_named(coli: CommandLine, text: str) -> None:
+    path = user_file(coli, "")
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    for arguments in (("config", "show"), ("config", "set", "seed", "1"), ("list",)):
+        done = coli.run(*arguments)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"coli: {path}: is not valid TOML (")
+        assert "`coli config edit`" in done.stderr
+    assert path.read_bytes() == text.encode("utf-8", "surrogateescape")
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_a_file(coli: CommandLine) -> None:
+    path = user_file(coli, "\ufeff[default]\r\nctx = 123\r\n")
+    assert shown(coli)["ctx"]["value"] == 123
+    assert coli.run("config", "set", "seed", "7").returncode == 0
+    assert shown(coli)["seed"]["value"] == 7
+    assert "ctx = 123" in path.read_text()
+
+
+def test_a_directory_named_as_configuration_is_told_from_nothing(coli: CommandLine) -> None:
+    done = coli.run("config", "show", "--config", str(coli.home))
+    assert done.returncode == 2
+    assert "is not a file" in done.stderr
+
+
 def test_set_and_unset_keep_comments_and_other_keys(coli: CommandLine) -> None:
     text = "# mine\n[default]\nctx = 100  # small\n\n[serve]\nport = 8001\n"
     path = user_file(coli, text)

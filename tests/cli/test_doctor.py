@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,6 +223,25 @@ def test_a_model_that_does_not_exist_still_gets_every_check(coli: CommandLine) -
     assert list(checks)[: len(ORDER)] == ORDER
     assert checks["model.path"]["status"] == "fail"
     assert checks["engine.binary"]["status"] == "pass"
+
+
+def test_a_config_of_brackets_alone_fails_its_check(coli: CommandLine, model: Path) -> None:
+    (model / "config.json").write_text("[" * 200_000)
+    done = coli.run("doctor", "--model", str(model))
+    assert done.returncode == 1
+    assert "unexpected" not in done.stderr
+    assert f"{model / 'config.json'}" in done.stdout
+
+
+def test_a_name_of_any_bytes_gets_every_check(coli: CommandLine) -> None:
+    done = subprocess.run(
+        [*map(os.fsencode, coli.argv), b"doctor", b"--model", b"\xff\xfe"],
+        stdin=subprocess.DEVNULL, capture_output=True, env=coli.environment, cwd=coli.home,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert b"model.path" in done.stdout
+    assert b"unexpected" not in done.stderr
 
 
 def test_deep_checks_numbering_and_index(coli: CommandLine, model: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from colibri_cli.benchmark.measuring import drop_from_page_cache
 
+if TYPE_CHECKING:
     from tests.fakes.command_line import CommandLine
 
 pytestmark = pytest.mark.e2e
@@ -114,3 +115,15 @@ def test_prompts_have_their_length_where_words_are_many_tokens(
     prefill, decode = json.loads(done.stdout)["speed"]
     assert 120 <= prefill["tokens"] <= 136
     assert 20 <= decode["context"] <= 36
+
+
+def test_files_that_may_not_be_looked_at_stay_in_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "weights").write_bytes(b"weights")
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert drop_from_page_cache(tmp_path) is False

@@ -115,6 +115,51 @@ def test_a_reader_that_leaves_early_is_no_error(coli: CommandLine, model: str, n
 
 
 @pytest.mark.parametrize(
+    "arguments", [("--version",), ("--help",), (), ("list", "--help"), ("config", "show", "--all")]
+)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_behind_standard_output_is_told(
+    coli: CommandLine, arguments: tuple[str, ...]
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*coli.argv, *arguments], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE,
+            env=coli.environment, cwd=coli.home, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [
+        "coli: cannot write to standard output: No space left on device",
+        "  make room there, or write to another place",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("list",), ("ps",), ("bogus",)])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_no_exit_code(
+    coli: CommandLine, arguments: tuple[str, ...], closed: str
+) -> None:
+    usual = coli.run(*arguments)
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *coli.argv, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, env=coli.environment, cwd=coli.home,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == usual.returncode
+    assert done.stderr.decode() in {usual.stderr, ""}
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",)])
+def test_pages_nobody_reads_end_quietly(coli: CommandLine, arguments: tuple[str, ...]) -> None:
+    process = coli.start(*arguments)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("run", "--stop", "a", "--stop", "b", "--stop", "c", "--stop", "d", "--stop", "e", "hi"),

@@ -97,6 +97,7 @@ def test_names_and_places_that_cannot_be_are_refused(coli: CommandLine, model: P
         (("../up", str(model)), 2, "../up"),
         (("mine", str(model)), 2, "pulled"),
         (("other", "nowhere"), 3, "nowhere"),
+        (("other", "a" * 5000), 3, "there is nothing at"),
         (("other", str(coli.home / "config")), 1, "config"),
     ):
         (coli.home / "config").mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from colibri_cli.errors import StoreError
 from colibri_cli.tuning.profile import (
     fingerprint,
     profile_path,
@@ -32,6 +33,13 @@ def model(tmp_path: Path) -> Path:
 
 def tuned(model: Path, **environ: str) -> dict[str, str]:
     return tuned_settings(resolve({}, {"COLI_AUTO_TIER": "1", **environ}, {}), model)
+
+
+def test_places_without_files_that_can_be_looked_at(tmp_path: Path) -> None:
+    assert fingerprint(Path(os.devnull))  # no file, and no directory either
+    (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"cannot read .*gone\.gguf: No such file"):
+        fingerprint(tmp_path)
 
 
 def test_a_profile_applies_only_where_it_is_asked_for(model: Path) -> None:

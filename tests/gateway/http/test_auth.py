@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -139,6 +142,32 @@ def test_keys_from_a_file(tmp_path: Path) -> None:
     keys = load_keys("zero", file)
     assert keys.names == ("default", "alice", "bob")
     assert known(keys, "two") == "bob"
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(b"\xef\xbb\xbfalice:one\r\n")
+    assert known(load_keys(None, file), "one") == "alice"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no named pipes")
+def test_a_pipe_nobody_writes_to_holds_no_key(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(SettingsError, match="holds no key"):  # instead of waiting for a writer
+        load_keys(None, pipe)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="has no files of descriptors")
+def test_keys_of_a_command_that_takes_its_time() -> None:
+    reading, writing = os.pipe()
+    with ThreadPoolExecutor(1) as pool:
+        keys = pool.submit(load_keys, None, Path(f"/dev/fd/{reading}"))
+        time.sleep(0.1)  # so that most often the reader waits first
+        os.write(writing, b"one\n")
+        os.close(writing)
+        assert known(keys.result(timeout=10), "one") == "default"
+    os.close(reading)
 
 
 @pytest.mark.parametrize(
