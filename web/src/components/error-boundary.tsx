@@ -7,6 +7,8 @@ import styles from './error-boundary.module.css';
 
 interface BoundaryProps {
   children: ReactNode;
+  /** What is shown instead of the notice. */
+  fallback?: ReactNode;
   /** A change of it gives the children another try, e.g. the path of the page. */
   resetKey?: string;
 }
@@ -39,6 +41,7 @@ export class ErrorBoundary extends Component<BoundaryProps, BoundaryState> {
   override render(): ReactNode {
     const { error, where } = this.state;
     if (error === null) return this.props.children;
+    if (this.props.fallback !== undefined) return this.props.fallback;
     return (
       <Crash
         error={error}

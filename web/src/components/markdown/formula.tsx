@@ -9,6 +9,10 @@ interface FormulaProps {
   isDisplay: boolean;
 }
 
+// A formula is set at once, in time that grows with its length, and may ask for any size.
+const LONGEST = 4000;
+const LARGEST_EM = 30;
+
 let loading: Promise<typeof Katex> | undefined;
 
 export function Formula({ tex, isDisplay }: FormulaProps) {
@@ -29,7 +33,9 @@ export function Formula({ tex, isDisplay }: FormulaProps) {
     if (element === null) return;
     element.textContent = tex; // until there is better, and for what is no formula (yet)
     try {
-      katex?.render(tex, element, { displayMode: isDisplay });
+      if (tex.length <= LONGEST) {
+        katex?.render(tex, element, { displayMode: isDisplay, maxSize: LARGEST_EM });
+      }
     } catch {
       element.textContent = tex;
     }

@@ -72,4 +72,20 @@ describe('Markdown', () => {
     await screen.findByText('const');
     expect(container.querySelector('pre code')?.textContent).toBe(code);
   });
+
+  it('is quick with a long text that has no blank', () => {
+    const text = 'x'.repeat(200_000);
+    const began = performance.now();
+    const { container } = render(<Markdown text={text} />);
+    expect(performance.now() - began).toBeLessThan(3000);
+    expect(container).toHaveTextContent(text);
+  });
+
+  it('sets no formula larger than the page, nor one of endless length', async () => {
+    const long = '\\frac{a}{b} + '.repeat(1000);
+    const { container } = render(<Markdown text={`$\\rule{90000em}{90000em}$ and $${long}1$`} />);
+    await waitFor(() => expect(container.querySelectorAll('.katex')).toHaveLength(1));
+    expect(container.innerHTML).not.toContain('90000em;');
+    expect(container.textContent).toContain(`${long}1`);
+  });
 });

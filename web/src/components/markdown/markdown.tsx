@@ -5,6 +5,7 @@ import { createContext, memo, use, type ComponentProps, type ReactNode } from 'r
 import ReactMarkdown, { type Components, type ExtraProps } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
 import remarkMath from 'remark-math';
+import { ErrorBoundary } from '@/components/error-boundary';
 import { CodeBlock } from './code-block';
 import { Formula } from './formula';
 import { hasMath, markMath } from './mark-math';
@@ -13,6 +14,8 @@ import styles from './markdown.module.css';
 
 const PLUGINS = [remarkGfm];
 const PLUGINS_WITH_MATH = [remarkGfm, remarkMath];
+// Looking for bare addresses takes time with the square of the length of what has no blank.
+const UNBROKEN = /\S{5000}/;
 /** Whether more may follow in the block around; context, so that its end parses nothing anew. */
 const Growing = createContext(false);
 const SAFE_LINK = /^(?:https?:|mailto:)/i;
@@ -106,16 +109,18 @@ const COMPONENTS: Components = {
 };
 
 const Block = memo(function Block({ text }: { text: string }) {
-  const isMath = hasMath(text);
-  return (
+  const isUnbroken = UNBROKEN.test(text);
+  const isMath = !isUnbroken && hasMath(text);
+  const shown = (
     <ReactMarkdown
-      remarkPlugins={isMath ? PLUGINS_WITH_MATH : PLUGINS}
+      remarkPlugins={isUnbroken ? [] : isMath ? PLUGINS_WITH_MATH : PLUGINS}
       components={COMPONENTS}
       urlTransform={safeUrl}
     >
       {isMath ? markMath(text) : text}
     </ReactMarkdown>
   );
+  return isUnbroken ? <div className={styles.unbroken}>{shown}</div> : shown;
 });
 
 interface MarkdownProps {
@@ -130,7 +135,10 @@ export default function Markdown({ text, isGrowing = false }: MarkdownProps) {
       {splitBlocks(text).map((block, index, all) => (
         // Blocks only ever grow at the end, so the place is the identity.
         <Growing key={index} value={isGrowing && index === all.length - 1}>
-          <Block text={block} />
+          {/* Thousands of marks inside each other are more than a parser bears. */}
+          <ErrorBoundary fallback={<div className={styles.plain}>{block}</div>}>
+            <Block text={block} />
+          </ErrorBoundary>
         </Growing>
       ))}
     </div>
