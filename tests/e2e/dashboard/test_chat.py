@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -192,20 +193,40 @@ def test_signs_of_life_make_no_thoughts_and_prefill_shows_how_far_it_is(
 
 
 @pytest.mark.timed
+def test_half_a_minute_without_a_word_is_waited_for(chat: Page, server: ScriptedServer) -> None:
+    silence: list[bytes | float] = [delta(reasoning_content=""), 10.0] * 3
+    server.on_chat(stream([*silence, delta("stop", content="there"), usage(5, 1), DONE]))
+    send(chat, "hi")
+    expect(chat.get_by_text(re.compile("Reading the prompt, 2[5-9]"))).to_be_visible()
+    expect(chat.get_by_role("button", name=re.compile("Thought|Thinking"))).to_have_count(0)
+    expect(answers(chat)).to_contain_text("there")
+    expect(chat.get_by_role("button", name=re.compile("Thought|Thinking"))).to_have_count(0)
+    assert float(re.sub(r"[^\d.]", "", figure(chat, "ttft"))) >= 29
+    assert len(server.chats()) == 1
+
+
+@pytest.mark.timed
 @pytest.mark.parametrize("how", ["button", "key"])
 def test_stop_closes_the_connection_and_keeps_the_text(
     chat: Page, server: ScriptedServer, how: str
 ) -> None:
     server.on_chat(stream([delta(content="Some words "), 20.0]))
-    send(chat, "hi")
-    expect(answers(chat)).to_contain_text("Some words")
-    if how == "button":
-        chat.get_by_role("button", name="Stop").click()
-    else:
-        chat.keyboard.press("Escape")
-    until(lambda: server.chats()[0].left_at is not None, limit_s=1.0)
-    expect(answers(chat)).to_contain_text("Stopped.")
-    expect(composer(chat)).to_be_focused()
+    delays: list[float] = []
+    while not delays or (min(delays) > 0.2 and len(delays) < 4):  # others may have the processor
+        send(chat, "hi")
+        button = chat.get_by_role("button", name="Stop")
+        expect(answers(chat)).to_have_count(len(delays) + 1)
+        expect(answers(chat).last).to_contain_text("Some words")
+        pressed = time.monotonic()
+        if how == "button":
+            button.click()
+        else:
+            chat.keyboard.press("Escape")
+        until(lambda: server.chats()[-1].left_at is not None, limit_s=2.0)
+        delays.append((server.chats()[-1].left_at or 0) - pressed)
+        expect(answers(chat).last).to_contain_text("Stopped.")
+        expect(composer(chat)).to_be_focused()
+    assert min(delays) <= 0.2, delays
 
 
 def test_stop_before_the_first_word_leaves_no_empty_answer(
@@ -224,7 +245,7 @@ def test_a_full_queue_is_waited_for(chat: Page, server: ScriptedServer) -> None:
     server.on_chat(full, answer("at last"))
     send(chat, "hi")
     expect(answers(chat)).to_contain_text("at last")
-    assert noticed(chat, "8 requests are waiting already Trying again in 1 s")
+    assert noticed(chat, "8 requests are waiting already. Trying again in 1 s")
     expect(chat.get_by_role("article", name="You")).to_have_count(1)
     assert len(server.chats()) == 2
 
@@ -237,14 +258,14 @@ def test_a_server_that_says_when_to_try_again_is_asked_again(
     server.on_chat(gone, answer("it is back"))
     send(chat, "hi")
     expect(answers(chat)).to_contain_text("it is back")
-    assert noticed(chat, "the server behind is gone Trying again in 1 s")
+    assert noticed(chat, "the server behind is gone. Trying again in 1 s")
     expect(chat.get_by_role("article", name="You")).to_have_count(1)
 
 
 def test_waiting_for_the_queue_can_be_given_up(chat: Page, server: ScriptedServer) -> None:
     server.on_chat(Reply.error(429, "full", "queue_full", Retry_After="30"))
     send(chat, "hi")
-    expect(chat.get_by_text("full Trying again in")).to_be_visible()
+    expect(chat.get_by_text("full. Trying again in")).to_be_visible()
     chat.get_by_role("button", name="Stop").click()
     expect(chat.get_by_text("Trying again")).to_have_count(0)
     assert len(server.chats()) == 1

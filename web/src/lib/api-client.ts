@@ -7,7 +7,8 @@ export interface Endpoint {
   apiKey: string;
 }
 
-export type RequestErrorKind = 'network' | 'timeout' | 'status' | 'format';
+/** `empty`: the answer is one, but there is nothing in it. */
+export type RequestErrorKind = 'network' | 'timeout' | 'status' | 'format' | 'empty';
 
 /** A request that brought no usable answer. `message` is what the server said, if it said anything. */
 export class RequestError extends Error {

@@ -48,6 +48,10 @@ export async function streamChat(
     queueWaitMs: numberOf(response.headers.get('x-colibri-queue-wait-ms')),
     requestId: response.headers.get('x-request-id') ?? '',
   });
+  if (response.headers.get('content-type')?.includes('application/json')) {
+    for (const delta of parseWhole(await response.text())) onDelta(delta);
+    return;
+  }
   if (response.body === null) throw new RequestError('format', 'the answer is empty');
   let textAt: number | null = null;
   await readEventStream(response.body, {
@@ -80,6 +84,20 @@ export function parseChunk(data: string): ChatDelta[] {
     return [{ type: 'failed', message, code }];
   }
   return [...choiceDeltas(chunk), ...usageDeltas(chunk), ...telemetryDeltas(chunk)];
+}
+
+/** What a server says that answers in one piece, though a stream was asked for. */
+function parseWhole(text: string): ChatDelta[] {
+  try {
+    const answer: unknown = JSON.parse(text);
+    const choice: unknown =
+      isRecord(answer) && Array.isArray(answer.choices) ? answer.choices[0] : undefined;
+    if (!isRecord(answer) || !isRecord(choice)) return parseChunk(text);
+    const chunk = { ...answer, choices: [{ ...choice, delta: choice.message }] };
+    return [...parseChunk(JSON.stringify(chunk)), { type: 'done' }];
+  } catch {
+    return [{ type: 'malformed' }];
+  }
 }
 
 function choiceDeltas(chunk: Record<string, unknown>): ChatDelta[] {
@@ -137,13 +155,13 @@ function usageDeltas(chunk: Record<string, unknown>): ChatDelta[] {
   const { usage } = chunk;
   if (!isRecord(usage)) return [];
   const detail = (group: unknown, name: string): number =>
-    isRecord(group) ? (numberOf(group[name]) ?? 0) : 0;
+    isRecord(group) ? countOf(group[name]) : 0;
   return [
     {
       type: 'usage',
       usage: {
-        promptTokens: numberOf(usage.prompt_tokens) ?? 0,
-        completionTokens: numberOf(usage.completion_tokens) ?? 0,
+        promptTokens: countOf(usage.prompt_tokens),
+        completionTokens: countOf(usage.completion_tokens),
         cachedTokens: detail(usage.prompt_tokens_details, 'cached_tokens'),
         reasoningTokens: detail(usage.completion_tokens_details, 'reasoning_tokens'),
       },
@@ -172,4 +190,10 @@ function textOf(value: unknown): string {
 function numberOf(value: unknown): number | null {
   const number = typeof value === 'string' && value !== '' ? Number(value) : value;
   return typeof number === 'number' && Number.isFinite(number) ? number : null;
+}
+
+/** A number of tokens; 0 for what can be none. */
+function countOf(value: unknown): number {
+  const count = numberOf(value) ?? 0;
+  return count >= 0 && count <= Number.MAX_SAFE_INTEGER ? count : 0;
 }

@@ -28,7 +28,7 @@ export function Composer({ id, onSent }: ComposerProps) {
   const hasModel = useConnection((state) => state.model !== '');
   const field = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
-  const { isOver, addFiles, dropProps } = useFileDrop(id);
+  const { isOver, addFiles } = useFileDrop(id);
   const canSend = !isRunning && hasModel && (draft.trim() !== '' || attachments.length > 0);
 
   useLayoutEffect(() => fitHeight(field.current), [draft]);
@@ -54,7 +54,6 @@ export function Composer({ id, onSent }: ComposerProps) {
         event.preventDefault();
         send();
       }}
-      {...dropProps}
     >
       <AttachmentChips id={id} />
       <textarea
@@ -62,6 +61,7 @@ export function Composer({ id, onSent }: ComposerProps) {
         id={`composer-${id}`}
         className={styles.field}
         rows={1}
+        dir="auto"
         value={draft}
         placeholder={t('composer.placeholder')}
         aria-label={t('composer.label')}

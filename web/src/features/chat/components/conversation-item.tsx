@@ -55,7 +55,9 @@ export function ConversationItem({ conversation, isCurrent, onOpen }: Conversati
         onClick={onOpen}
         onDoubleClick={() => setIsNaming(true)}
       >
-        <span className={styles.title}>{title}</span>
+        <span className={styles.title} dir="auto">
+          {title}
+        </span>
         {isRunning && <span className={styles.running} role="img" aria-label={t('list.running')} />}
         {conversation.isPinned && <Pin size={13} aria-hidden="true" />}
       </Link>

@@ -7,6 +7,7 @@ import { FieldGroup } from '@/components/field';
 import { formatDecimal } from '@/lib/format';
 import { notify } from '@/lib/notices';
 import { deleteAllConversations, useChat } from '../stores/chat-store';
+import { stopAllTurns } from '../stores/turn-runner';
 import { exportAll, importFile } from '../stores/transfer';
 import styles from './data-group.module.css';
 
@@ -59,7 +60,10 @@ export function DataGroup() {
         isOpen={isAsking}
         text={t('data.deleteAllConfirm')}
         action={t('data.deleteAll')}
-        onConfirm={() => void deleteAllConversations()}
+        onConfirm={() => {
+          stopAllTurns();
+          void deleteAllConversations();
+        }}
         onClose={() => setIsAsking(false)}
       />
     </FieldGroup>

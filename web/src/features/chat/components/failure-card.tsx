@@ -44,7 +44,7 @@ function Card({ id, failure: { error, hasDraft } }: { id: string; failure: Failu
     <div className={styles.card} role="alert">
       <div className={styles.text}>
         <strong>{t(`failure.${advice}`)}</strong>
-        <span>{error.message}</span>
+        {error.message !== '' && <span>{error.message}</span>}
         {error.param !== '' && <span>{t('failure.param', { param: error.param })}</span>}
         {error.requestId !== '' && (
           <code>{t('common:error.request', { id: error.requestId })}</code>

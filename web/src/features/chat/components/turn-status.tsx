@@ -36,9 +36,14 @@ function Retrying({ retry }: { retry: NonNullable<LiveTurn['retry']> }) {
   const seconds = Math.max(0, Math.ceil((retry.at - now) / 1000));
   return (
     <span role="alert">
-      {retry.reason} {t('status.retry', { count: seconds, attempt: retry.attempt })}
+      {sentence(retry.reason)} {t('status.retry', { count: seconds, attempt: retry.attempt })}
     </span>
   );
+}
+
+/** The server's words, ended: others follow. */
+function sentence(words: string): string {
+  return /[\p{L}\p{N}]$/u.test(words) ? `${words}.` : words;
 }
 
 /** Before the first token: where the request is, for how long, and how far the prompt is read. */

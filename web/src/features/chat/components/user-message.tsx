@@ -39,7 +39,11 @@ export const UserMessage = memo(function UserMessage({ message }: { message: Mes
             ))}
           </div>
         )}
-        {message.content !== '' && <div className={styles.text}>{message.content}</div>}
+        {message.content !== '' && (
+          <div className={styles.text} dir="auto">
+            {message.content}
+          </div>
+        )}
       </div>
       <div className={styles.tools}>
         <BranchSwitch message={message} />
@@ -66,9 +70,10 @@ export const UserMessage = memo(function UserMessage({ message }: { message: Mes
 function EditForm({ message, onClose }: { message: Message; onClose: () => void }) {
   const { t } = useTranslation(['chat', 'common']);
   const field = useRef<HTMLTextAreaElement>(null);
+  const isBusy = useChat((state) => state.live[message.conversation] !== undefined);
   function send(): void {
     const text = field.current?.value.trim() ?? '';
-    if (text === '' && message.attachments.length === 0) return;
+    if (isBusy || (text === '' && message.attachments.length === 0)) return;
     onClose();
     editAndSend(message, text);
   }
@@ -103,7 +108,7 @@ function EditForm({ message, onClose }: { message: Message; onClose: () => void 
         <Button variant="quiet" onClick={onClose}>
           {t('common:action.cancel')}
         </Button>
-        <Button variant="primary" type="submit">
+        <Button variant="primary" type="submit" disabled={isBusy}>
           {t('composer.send')}
         </Button>
       </div>

@@ -1,5 +1,5 @@
 // Text files that are dropped, pasted or picked become attachments of the composer.
-import { useState, type DragEvent } from 'react';
+import { useEffect, useEffectEvent, useState } from 'react';
 import { useTranslation } from 'react-i18next';
 import type { Attachment } from '../model/conversation';
 import { useChat } from '../stores/chat-store';
@@ -11,7 +11,8 @@ const MAX_BYTES = 2 * 1024 * 1024;
 
 export async function readAsText(file: File): Promise<Attachment | 'large' | 'binary'> {
   if (file.size > MAX_BYTES) return 'large';
-  const text = await file.text();
+  // A folder cannot be read, nor what was deleted since.
+  const text = await file.text().catch(() => '\0');
   return text.includes('\0') || text.includes('\uFFFD') ? 'binary' : { name: file.name, text };
 }
 
@@ -31,19 +32,33 @@ export function useFileDrop(id: string) {
     }
   }
 
-  const dropProps = {
-    onDragOver: (event: DragEvent) => {
-      if (!event.dataTransfer.types.includes('Files')) return;
+  const add = useEffectEvent((files: FileList) => void addFiles(files));
+  useEffect(() => {
+    // Anywhere on the page: beside the composer, the browser would leave the page for the file.
+    const hasFiles = (event: DragEvent): boolean =>
+      event.dataTransfer?.types.includes('Files') === true;
+    const onDragOver = (event: DragEvent): void => {
+      if (!hasFiles(event)) return;
       event.preventDefault();
       setIsOver(true);
-    },
-    onDragLeave: () => setIsOver(false),
-    onDrop: (event: DragEvent) => {
+    };
+    const onDragLeave = (event: DragEvent): void => {
+      if (event.relatedTarget === null) setIsOver(false);
+    };
+    const onDrop = (event: DragEvent): void => {
       setIsOver(false);
-      if (event.dataTransfer.files.length === 0) return;
+      if (!hasFiles(event)) return;
       event.preventDefault();
-      void addFiles(event.dataTransfer.files);
-    },
-  };
-  return { isOver, addFiles, dropProps };
+      if (event.dataTransfer !== null) add(event.dataTransfer.files);
+    };
+    window.addEventListener('dragover', onDragOver);
+    window.addEventListener('dragleave', onDragLeave);
+    window.addEventListener('drop', onDrop);
+    return () => {
+      window.removeEventListener('dragover', onDragOver);
+      window.removeEventListener('dragleave', onDragLeave);
+      window.removeEventListener('drop', onDrop);
+    };
+  }, []);
+  return { isOver, addFiles };
 }

@@ -41,4 +41,20 @@ describe('branches', () => {
   it('have all that follows a message', () => {
     expect(subtreeOf(table, 'b')).toEqual(['b', 'c']);
   });
+
+  it('are followed to their end, however long, and round a circle once', () => {
+    const long = Object.fromEntries(
+      Array.from({ length: 20_000 }, (_, place) => [
+        `${place}`,
+        messageOf({ id: `${place}`, parent: place === 0 ? null : `${place - 1}` }),
+      ]),
+    );
+    expect(subtreeOf(long, '0')).toHaveLength(20_000);
+    expect(newestLeaf(long, '0')).toBe('19999');
+    const circle = {
+      x: messageOf({ id: 'x', parent: 'y' }),
+      y: messageOf({ id: 'y', parent: 'x' }),
+    };
+    expect(subtreeOf(circle, 'x')).toEqual(['x', 'y']);
+  });
 });

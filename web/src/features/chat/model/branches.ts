@@ -39,8 +39,16 @@ export function newestLeaf(messages: MessageTable, id: string): string {
   return newest?.id ?? id;
 }
 
-/** A message and everything that follows it. */
+/** A message and everything that follows it, however long that is; a circle is gone round once. */
 export function subtreeOf(messages: MessageTable, id: string): string[] {
-  const below = Object.values(messages).filter((message) => message.parent === id);
-  return [id, ...below.flatMap((message) => subtreeOf(messages, message.id))];
+  const followers = new Map<string, string[]>();
+  for (const message of Object.values(messages)) {
+    if (message.parent === null) continue;
+    const others = followers.get(message.parent);
+    if (others === undefined) followers.set(message.parent, [message.id]);
+    else others.push(message.id);
+  }
+  const found = new Set([id]);
+  for (const above of found) for (const below of followers.get(above) ?? []) found.add(below);
+  return [...found];
 }

@@ -75,7 +75,14 @@ const MAX_TITLE = 60;
 /** The first line of a text, short enough for a list. */
 export function titleOf(text: string): string {
   const line = text.trim().split('\n', 1)[0]?.trim() ?? '';
-  return line.length <= MAX_TITLE ? line : `${line.slice(0, MAX_TITLE - 1).trimEnd()}…`;
+  if (line.length <= MAX_TITLE) return line;
+  // not through the middle of a flag, a family or an accented letter
+  let short = '';
+  for (const { segment } of new Intl.Segmenter().segment(line.slice(0, 2 * MAX_TITLE))) {
+    if (short.length + segment.length > MAX_TITLE - 1) break;
+    short += segment;
+  }
+  return `${short.trimEnd()}…`;
 }
 
 export function isEmptyAnswer(message: Message): boolean {

@@ -30,6 +30,25 @@ describe('exported conversations', () => {
     }
   });
 
+  it('take the texts of messages that are made of parts', () => {
+    const parts = [{ type: 'text', text: 'look' }, { type: 'image_url' }];
+    const list = [
+      { role: 'user', content: parts },
+      { role: 'assistant', content: null, tool_calls: [] },
+    ];
+    const { messages } = fromJson(JSON.stringify(list), 7);
+    expect(messages.map(({ content }) => content)).toEqual(['look', '']);
+  });
+
+  it('do not grow any more, and end where there is a message', () => {
+    const told = { ...bundle.messages[1], state: 'streaming', figures: { ttftMs: -1 } };
+    const lost = { ...bundle.conversations[0], leaf: 'gone' };
+    const data = { ...bundle, conversations: [lost], messages: [bundle.messages[0], told] };
+    const read = fromJson(JSON.stringify({ format: 'coli-conversations', version: 1, ...data }), 7);
+    expect(read.messages[1]).toMatchObject({ state: 'cut', figures: {} });
+    expect(read.messages.map(({ id }) => id)).toContain(read.conversations[0]?.leaf);
+  });
+
   it.each([
     ['{', 'not JSON'],
     ['[]', 'no messages'],

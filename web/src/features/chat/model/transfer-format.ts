@@ -24,11 +24,15 @@ const message = z.object({
     [],
   ),
   attachments: z.catch(z.array(z.object({ name: z.string(), text: z.string() })), []),
-  state: z.catch(z.enum(['done', 'streaming', 'stopped', 'cut']), 'done'),
+  // what was growing when it was exported grows no more
+  state: z.pipe(
+    z.catch(z.enum(['done', 'streaming', 'stopped', 'cut']), 'done'),
+    z.transform((state) => (state === 'streaming' ? ('cut' as const) : state)),
+  ),
   finish: z.catch(z.string(), ''),
   error: z.catch(z.string(), ''),
   hasMalformed: z.catch(z.boolean(), false),
-  figures: z.catch(z.record(z.string(), z.number()), {}),
+  figures: z.catch(z.record(z.string(), z.number().check(z.gte(0), z.lte(1e12))), {}),
   chances: z.catch(
     z.optional(
       z.array(
@@ -65,7 +69,14 @@ const ours = z.object({
   messages: z.array(message),
 });
 
-const wire = z.array(z.object({ role: z.string(), content: z.string() }));
+// Text, or parts of which those of text are taken; an answer of tool calls alone has none.
+const words = z.pipe(
+  z.union([z.string(), z.null(), z.array(z.object({ text: z.catch(z.string(), '') }))]),
+  z.transform((content) =>
+    typeof content === 'string' ? content : (content ?? []).map(({ text }) => text).join(''),
+  ),
+);
+const wire = z.array(z.object({ role: z.string(), content: words }));
 const foreign = z.union([wire, z.object({ messages: wire })]);
 
 export function toJson(bundle: Bundle): string {
@@ -82,7 +93,7 @@ export function fromJson(text: string, now: number): Bundle {
   }
   const own = ours.safeParse(data);
   if (own.success) {
-    return { conversations: own.data.conversations, messages: own.data.messages };
+    return withLeaves(own.data.conversations, own.data.messages);
   }
   const other = foreign.safeParse(data);
   if (other.success) {
@@ -90,6 +101,24 @@ export function fromJson(text: string, now: number): Bundle {
   }
   const issue = own.error.issues[0];
   throw new Error([...(issue?.path ?? []), issue?.message ?? 'unknown format'].join(' '));
+}
+
+/** A conversation whose end is not in the file ends with the newest of its messages. */
+function withLeaves(conversations: Conversation[], messages: Message[]): Bundle {
+  const ends = new Map<string, Map<string, Message>>();
+  for (const message of messages) {
+    const table = ends.get(message.conversation) ?? new Map<string, Message>();
+    ends.set(message.conversation, table.set(message.id, message));
+  }
+  return {
+    conversations: conversations.map((entry) => {
+      const table = ends.get(entry.id);
+      if (entry.leaf !== null && table?.has(entry.leaf)) return entry;
+      const newest = [...(table?.values() ?? [])].sort((a, b) => a.created - b.created).at(-1);
+      return { ...entry, leaf: newest?.id ?? null };
+    }),
+    messages,
+  };
 }
 
 function fromWire(lines: z.infer<typeof wire>, now: number): Bundle {

@@ -75,6 +75,14 @@ describe('a turn', () => {
     ]);
   });
 
+  it('takes a tool call at an impossible place as the next one', () => {
+    const call = (index: number): string =>
+      chunk({ tool_calls: [{ index, id: 'a', function: { name: 'f', arguments: '{}' } }] });
+    for (const index of [4_000_000_000, 1, 0.5, -1]) {
+      expect(run([call(index)]).toolCalls).toEqual([{ id: 'a', name: 'f', arguments: '{}' }]);
+    }
+  });
+
   it('measures from the first to the last token, not from when it was sent', () => {
     let turn = startTurn(0);
     for (let index = 0; index < 20; index += 1) {

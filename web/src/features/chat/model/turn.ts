@@ -29,6 +29,7 @@ export interface Turn {
   hitPercent: number | null;
   rssGb: number | null;
   failure: string;
+  failureCode: string;
   hasMalformed: boolean;
   isDone: boolean;
 }
@@ -59,6 +60,7 @@ export function startTurn(
     hitPercent: null,
     rssGb: null,
     failure: '',
+    failureCode: '',
     hasMalformed: false,
     isDone: false,
   };
@@ -101,7 +103,7 @@ export function applyDelta(turn: Turn, delta: ChatDelta, now: number): Turn {
     case 'malformed':
       return { ...turn, hasMalformed: true };
     case 'failed':
-      return { ...turn, failure: delta.message || delta.code };
+      return { ...turn, failure: delta.message || delta.code, failureCode: delta.code };
     case 'done':
       return { ...turn, isDone: true };
   }
@@ -128,16 +130,17 @@ function withToolPiece(
   piece: Extract<ChatDelta, { type: 'tool' }>,
 ): ToolCall[] {
   const grown = [...calls];
-  const before = grown[piece.index] ?? { id: '', name: '', arguments: '' };
-  grown[piece.index] = {
+  // The place is the server's word; a wrong one must not make a list of a billion.
+  const place = Number.isInteger(piece.index)
+    ? Math.min(Math.max(piece.index, 0), grown.length)
+    : 0;
+  const before = grown[place] ?? { id: '', name: '', arguments: '' };
+  grown[place] = {
     id: before.id || piece.id,
     name: before.name + piece.name,
     arguments: before.arguments + piece.arguments,
   };
-  return Array.from(
-    grown,
-    (call: ToolCall | undefined) => call ?? { id: '', name: '', arguments: '' },
-  );
+  return grown;
 }
 
 /** Whether the stream ended as a complete answer does. */

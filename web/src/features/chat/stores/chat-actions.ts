@@ -40,6 +40,7 @@ export function regenerate(answer: Message): void {
 
 /** Send a changed form of an earlier message, beside it. */
 export function editAndSend(message: Message, text: string): void {
+  if (useChat.getState().live[message.conversation] !== undefined) return;
   const edited = userMessage(message.conversation, message.parent, text, message.attachments);
   putMessage(edited, true);
   void ask(edited);

@@ -71,8 +71,15 @@ export async function saveNow(): Promise<void> {
   unsaved.messages.clear();
   try {
     await database.save({ conversations, messages });
+    if (!state.isPersistent && (await database.isPersistent())) {
+      useChat.setState({ isPersistent: true });
+    }
   } catch {
+    // Full, mostly. Kept for the next time: a message without those before it would be lost, too.
+    for (const { id } of conversations) unsaved.conversations.add(id);
+    for (const { id, conversation } of messages) unsaved.messages.set(id, conversation);
     useChat.setState({ isPersistent: false });
+    return;
   }
   for (const id of touched) channel?.postMessage(id);
 }
@@ -94,8 +101,19 @@ export async function loadChat(): Promise<void> {
   window.addEventListener('pagehide', () => void saveNow());
 }
 
+/** Changed by another tab while a turn ran here; read once it ended. */
+const missed = new Set<string>();
+
+/** Take in what other tabs wrote into a conversation while its turn ran. */
+export async function catchUp(id: string): Promise<void> {
+  if (missed.delete(id)) await reloadFromOtherTab(id);
+}
+
 async function reloadFromOtherTab(id: string): Promise<void> {
-  if (useChat.getState().live[id] !== undefined) return;
+  if (useChat.getState().live[id] !== undefined) {
+    missed.add(id);
+    return;
+  }
   const all = await database.loadConversations();
   const found = all.find((entry) => entry.id === id);
   useChat.setState((state) => {
@@ -121,6 +139,10 @@ export async function openConversation(id: string, isAgain = false): Promise<voi
       },
     },
   }));
+  // Told to other tabs, too. If it grows in one of them, that one writes over it.
+  const cut = messages.filter((message, index) => message !== stored[index]);
+  for (const message of cut) unsaved.messages.set(message.id, id);
+  if (cut.length > 0) saveSoon();
 }
 
 export function createConversation(part: Partial<Conversation> = {}): Conversation {
@@ -187,7 +209,8 @@ export async function deleteAllConversations(): Promise<void> {
 export function addStored(stored: database.Stored): void {
   useChat.setState((state) => {
     const tables: Record<string, Record<string, Message>> = {};
-    for (const { id } of stored.conversations) tables[id] = {};
+    // What was said since is kept beside what comes back.
+    for (const { id } of stored.conversations) tables[id] = { ...state.messages[id] };
     for (const message of stored.messages) {
       const table = tables[message.conversation];
       if (table !== undefined) table[message.id] = message;
@@ -207,6 +230,8 @@ export function addStored(stored: database.Stored): void {
 
 /** Add or replace a message; with `isLeaf` it becomes the end of what is shown. */
 export function putMessage(message: Message, isLeaf = false): void {
+  // Deleted while its answer grew: nothing of it is to come back.
+  if (useChat.getState().conversations[message.conversation] === undefined) return;
   useChat.setState((state) => ({
     messages: {
       ...state.messages,

@@ -34,6 +34,10 @@ async function openOrNull(): Promise<IDBPDatabase<Schema> | null> {
         (event.target as IDBDatabase).close();
         opened = undefined;
       },
+      // by the browser, e.g. when its data were cleared
+      terminated() {
+        opened = undefined;
+      },
     });
   } catch {
     return null;

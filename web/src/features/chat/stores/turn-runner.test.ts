@@ -91,6 +91,48 @@ describe('a turn', () => {
   });
 });
 
+describe('an answer without a word', () => {
+  const respond = (text: string, init?: ResponseInit): void => {
+    vi.mocked(fetch).mockResolvedValue(new Response(text, init));
+  };
+  const ask = (): ReturnType<typeof runTurn> => runTurn(answerTo('c', 'q'));
+
+  it.each(['', 'data: [DONE]\n\n', '<html>Please log in</html>'])('is told: %j', async (text) => {
+    respond(text);
+    expect(await ask()).toMatchObject({ kind: 'empty' });
+    expect(answers()).toEqual([]);
+  });
+
+  it('is told in the words of a server that failed after it had begun', async () => {
+    const error = { message: 'the engine ended', code: 'engine_error' };
+    respond(`data: ${JSON.stringify({ error })}\n\n`);
+    expect(await ask()).toMatchObject({
+      kind: 'status',
+      status: 500,
+      code: 'engine_error',
+      message: 'the engine ended',
+    });
+  });
+
+  it('is none where it came in one piece', async () => {
+    const message = { role: 'assistant', content: 'whole' };
+    respond(JSON.stringify({ choices: [{ message, finish_reason: 'stop' }] }), {
+      headers: { 'content-type': 'application/json; charset=utf-8' },
+    });
+    expect(await ask()).toBeNull();
+    expect(answers()).toEqual(['whole']);
+  });
+
+  it('is not waited for longer than a reader would', async () => {
+    respond('{"error":{"message":"full"}}', {
+      status: 429,
+      headers: { 'retry-after': '3000000' },
+    });
+    expect(await ask()).toMatchObject({ status: 429, message: 'full' });
+    expect(fetch).toHaveBeenCalledTimes(1);
+  });
+});
+
 describe('probabilities of tokens', () => {
   const asked = (): unknown[] =>
     vi.mocked(fetch).mock.calls.map(([, init]) => {

@@ -19,6 +19,7 @@ import { chooseSlot } from '../model/slots';
 import { applyDelta, figuresOf, isComplete, startTurn, tokenCount, type Turn } from '../model/turn';
 import { noteChances, refusesChances } from './chance-support';
 import {
+  catchUp,
   changeConversation,
   putMessage,
   removeMessage,
@@ -30,10 +31,15 @@ import {
 const LEAST_FRAME_MS = TICK_MS / 2; // so that it is done at every moment that the page shares
 const MAX_RETRIES = 3;
 const USUAL_RETRY_S = 2;
+const LONGEST_RETRY_S = 600; // who is to wait longer is told so instead
 const running = new Map<string, AbortController>();
 
 export function stopTurn(conversation: string): void {
   running.get(conversation)?.abort();
+}
+
+export function stopAllTurns(): void {
+  for (const stop of running.values()) stop.abort();
 }
 
 export function serverFeatures(): ServerFeatures {
@@ -87,7 +93,7 @@ export async function runTurn(answer: Message): Promise<Failure['error'] | null>
   try {
     await run.follow(requestFor(answer));
     run.finish(isComplete(run.turn) ? 'done' : 'cut');
-    return null;
+    return run.hasText ? null : nothingSaid(run.turn);
   } catch (error) {
     if (stop.signal.aborted) {
       run.finish('stopped');
@@ -96,13 +102,23 @@ export async function runTurn(answer: Message): Promise<Failure['error'] | null>
     const failure =
       error instanceof RequestError ? error : new RequestError('network', String(error));
     run.finish('cut', failure.message);
+    // Locked since: the page tells so, and where the key goes.
+    if (failure.status === 401) void useConnection.getState().probe();
     return run.hasText ? null : failure;
   } finally {
     running.delete(id);
     clearLive(id);
-    void saveNow();
+    void saveNow().then(() => catchUp(id));
     telemetryFeed.refresh();
   }
+}
+
+/** Why a stream that was taken in brought no word. */
+function nothingSaid(turn: Turn): RequestError {
+  const { failure, failureCode: code, requestId } = turn;
+  return failure === ''
+    ? new RequestError('empty', '', { requestId })
+    : new RequestError('status', failure, { status: 500, code, requestId });
 }
 
 export function setFailure(conversation: string, failure: Failure | null): void {
@@ -270,6 +286,7 @@ function refuses(error: RequestError, field: string): boolean {
 
 /** A full server; also one that failed, or whose server behind did, and says when to try again. */
 function isTemporary(error: RequestError): boolean {
+  if ((error.retryAfterS ?? 0) > LONGEST_RETRY_S) return false;
   return error.status === 429 || (error.status >= 502 && error.retryAfterS !== null);
 }
 
