@@ -64,7 +64,7 @@ describe('the runtime panel', () => {
     const turn = { wall_s: 2, expert_wait_s: 0.5, completion_tokens: 10, forwards: 5 };
     act(() => useTelemetry.setState((state) => readTurns({ seq: 1, turns: [turn] }, state)));
     expect(screen.getByRole('img', { name: /I\/O wait 0\.50 s.*Other 1\.50 s/ })).toBeVisible();
-    expect(screen.getByText('now 5.0')).toBeInTheDocument();
+    expect(screen.getByText('last turn 5.0')).toBeInTheDocument();
     expect(screen.getByText('2.00', { selector: 'dd' })).toBeInTheDocument();
   });
 
