@@ -61,7 +61,10 @@ def check_open_files(exam: Examination) -> CheckResult:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= _ENOUGH_FILES:
         return passed("enough files may be open")
-    return warned(f"at most {hard} files may be open; `ulimit -Hn {_ENOUGH_FILES}` allows more")
+    return warned(
+        f"at most {hard} files may be open; only root allows more, with `ulimit -Hn"
+        f" {_ENOUGH_FILES}` or `* hard nofile {_ENOUGH_FILES}` in /etc/security/limits.conf"
+    )
 
 
 def check_swap(exam: Examination) -> CheckResult:
