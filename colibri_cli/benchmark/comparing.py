@@ -59,7 +59,7 @@ def read_report(path: Path) -> dict[str, Any]:
             raise UsageError(f"{path} has figures that cannot be", hint=_HINT)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})", hint=_HINT) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is no report of `coli bench`", hint=_HINT) from error
     report: dict[str, Any] = body
     return report

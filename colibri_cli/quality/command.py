@@ -157,7 +157,7 @@ def _report(path: Path) -> dict[str, Any]:
             item["task"], item["id"], item["right"], item["right_by_length"]
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})", hint=hint) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is no report of `coli bench quality`", hint=hint) from error
     report: dict[str, Any] = body
     return report

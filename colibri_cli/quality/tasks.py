@@ -64,7 +64,10 @@ def _lines(name: str, data: Path) -> tuple[list[str] | None, str]:
     """Return the rows of a task, from its file or else a plugin, and where they are from."""
     path = data / f"{name}.jsonl"
     try:
-        return path.read_text(encoding="utf-8").splitlines(), str(path)
+        if path.exists() and not path.is_file():  # a pipe would hold it up without end
+            raise UsageError(f"{path} is not a file", hint="put the task's rows there")
+        # Not `splitlines`: that one also ends lines at characters that may stand in a JSON text.
+        return path.read_text(encoding="utf-8-sig").split("\n"), str(path)
     except FileNotFoundError:
         from colibri_cli.plugin_parts import bench_tasks
 
@@ -78,7 +81,7 @@ def _item(line: str, where: str) -> Item:
     try:
         row: dict[str, Any] = json.loads(line)
         context, choices, gold = row["ctx"], row["choices"], row["gold"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{where}: no object with ctx, choices and gold") from error
     if not is_question(row):
         raise UsageError(
@@ -93,9 +96,16 @@ def is_question(row: Mapping[str, Any]) -> bool:
     return (
         isinstance(context, str)
         and context != ""
+        and _is_text(context)
         and isinstance(choices, list)
         and 2 <= len(choices) <= _MAX_CHOICES
-        and all(isinstance(c, str) and 0 < len(c) <= _MAX_TEXT for c in choices)
+        and all(isinstance(c, str) and 0 < len(c) <= _MAX_TEXT and _is_text(c) for c in choices)
         and isinstance(gold, int)
+        and not isinstance(gold, bool)
         and 0 <= gold < len(choices)
     )
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text is whole: JSON can write half of a character, which no tokenizer takes."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
