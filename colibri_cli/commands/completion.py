@@ -11,6 +11,16 @@ from colibri_cli.errors import UsageError
 from colibri_cli.options import OutputOptions, takes
 from colibri_cli.settings import prepare
 
+# As a file in `fpath`, zsh runs the script as the function `_coli` for the first TAB, which is to
+# complete at once; sourced, it only says what completes later.
+_ZSH_END = "compdef _coli_completion coli"
+_ZSH_ENDS = f"""\
+if [[ $zsh_eval_context[-1] == (loadautofunc|shfunc) && $funcstack[1] == _coli ]]; then
+  _coli_completion "$@"
+else
+  {_ZSH_END}
+fi"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions(OutputOptions):
@@ -40,4 +50,6 @@ def command(options: CompletionOptions) -> None:
     script = get_completion_script(
         prog_name="coli", complete_var="_COLI_COMPLETE", shell=options.shell
     )
+    if options.shell == "zsh":
+        script = script.replace(_ZSH_END, _ZSH_ENDS)
     sys.stdout.write(script.strip() + "\n")

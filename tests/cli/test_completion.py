@@ -125,8 +125,14 @@ def test_fish_completes_with_its_script(coli: CommandLine) -> None:
     [
         ("bash", ("--norc", "--noprofile"), "source ./coli.bash"),
         ("zsh", ("-f",), "autoload -Uz compinit; compinit -u -D; source ./coli.zsh"),
+        (
+            "zsh",
+            ("-f",),
+            "mkdir f; cp coli.zsh f/_coli; fpath=($PWD/f $fpath);"
+            " autoload -Uz compinit; compinit -u -D",
+        ),
     ],
-    ids=["bash", "zsh"],
+    ids=["bash", "zsh", "zsh, a file in fpath"],
 )
 def test_a_shell_completes_what_is_typed(
     coli: CommandLine, shell: str, flags: tuple[str, ...], setup: str
