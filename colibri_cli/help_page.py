@@ -43,6 +43,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "bench": "Measure speed by context and batch; compare two reports.",
         "diag": "Check a model and its engine, and find what got worse.",
         "doctor": "Check a model, this machine and this installation.",
+        "report": "Pack what a bug report needs into one archive, without secrets.",
         "build": "Show the kernels there are, test them, or build them anew.",
     },
     "Setup": {

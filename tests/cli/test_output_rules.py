@@ -34,6 +34,7 @@ LINES = {
     "plan": ("plan", "{model}"),
     "plugins list": ("plugins", "list"),
     "ps": ("ps",),
+    "report": ("report", "--dry-run", "--model", "{model}"),
     "run": ("run", "--model", "{model}", "--no-template", "--max-tokens", "2", "hello"),
     "show": ("show", "{model}"),
     "stop": ("stop", "--port", "4711"),
