@@ -7,6 +7,7 @@ slot replaces it. Nothing that fails here harms a reply.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -109,13 +110,21 @@ class Conversations:
             except _FAULTS as exc:
                 _tell_dropped(path, exc)
         # Where memory is short the later ones took it from the earlier ones.
+        now, saved_at = time.time_ns(), {each.slot: each.saved_at for each in found}
         resumed = [
-            f"slot {slot.idx} with {len(slot.history)} tokens ({self._place.path(slot.idx)})"
+            f"slot {slot.idx} with {len(slot.history)} tokens, {_age(now - saved_at[slot.idx])}"
             for slot in slots.slots
-            if len(slot.history) > 0
+            if len(slot.history) > 0 and slot.idx in saved_at
         ]
         if resumed:
-            notices.tell("conversations go on: %s", ", ".join(resumed))
+            files = f"{self._place.path(0)}*"
+            notices.tell(
+                "conversations go on: %s; answers stay the same, and come sooner where a prompt"
+                " begins alike. COLI_KV_SAVE=0 starts without them; to forget them, end the engine"
+                " and remove %s",
+                "; ".join(resumed),
+                files,
+            )
         others = [n for n in self._place.slots_with_files() if n >= self._kept.num_slots]
         if others:
             notices.tell(
@@ -192,6 +201,15 @@ def open_conversations(where: Where, kept: Kept) -> Conversations | None:
             "conversations are not saved: %s; set COLI_KV_DIR to a directory", reason_of(exc)
         )
     return None
+
+
+def _age(elapsed_ns: int) -> str:
+    """Return how long ago something was saved, in its largest unit."""
+    elapsed_s = max(0, elapsed_ns) // 10**9  # the clock may have been put back
+    for unit, length_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if number := elapsed_s // length_s:
+            return f"saved {number} {unit}{'' if number == 1 else 's'} ago"
+    return "saved just now"
 
 
 def _tell_dropped(path: Path, exc: BaseException) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import stat
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from colibri_engine.engine_config import DraftConfig
+from colibri_engine.kv_files import conversations
 from colibri_engine.notices import NOTICE
 from tests.engine.kv_files.resume_rig import FAMILIES, ask, fresh, saving, warnings_of, write_model
 from tests.engine.model_rig import Ids, prompt_of, start, submit
@@ -143,7 +146,35 @@ def test_a_start_tells_what_it_goes_on_from(model: Path, caplog: pytest.LogCaptu
     caplog.set_level(NOTICE)
     with saving(model):
         told = [r.getMessage() for r in caplog.records if r.name == "colibri_engine.notices"]
-    assert told == [f"conversations go on: slot 0 with 41 tokens ({model / '.coli_kv'})"]
+    (line,) = told
+    assert line.startswith("conversations go on: slot 0 with 41 tokens, saved just now; ")
+    assert "COLI_KV_SAVE=0 starts without them" in line
+    assert line.endswith(f"end the engine and remove {model / '.coli_kv'}*")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-60, "just now"), (30, "just now"), (60, "1 minute ago"), (3570, "59 minutes ago"),
+        (7200, "2 hours ago"), (86_370, "23 hours ago"), (86_400, "1 day ago"),
+        (40 * 86_400, "40 days ago"),
+    ],
+)  # fmt: skip
+def test_a_start_tells_how_old_it_is(
+    model: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: int,
+    words: str,
+) -> None:
+    with saving(model) as engine:
+        ask(engine, prompt_of(30))
+    later = SimpleNamespace(time_ns=lambda: time.time_ns() + seconds * 10**9)
+    monkeypatch.setattr(conversations, "time", later)
+    caplog.set_level(NOTICE)
+    with saving(model):
+        pass
+    assert f"slot 0 with 41 tokens, saved {words}; " in caplog.text
 
 
 def test_files_are_their_owners_alone(model: Path) -> None:
