@@ -18,7 +18,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from colibri_cli.palette import PALETTE
-from colibri_cli.settings import is_light_terminal
+from colibri_cli.settings import given_columns, is_light_terminal
 from colibri_cli.wrapping import fitted, hung
 
 if TYPE_CHECKING:
@@ -136,8 +136,18 @@ def _print_blocks(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[s
 
 
 def print_prose(lines: Sequence[str]) -> None:
-    """Print sentences and facts on standard output; a terminal gets them broken between words."""
-    sys.stdout.write("".join(f"{line}\n" for line in fitted(lines, sys.stdout)))
+    """Print sentences and facts on standard output, broken between words.
+
+    For a terminal, and in a pipe where COLUMNS is set; the rows of tables stay whole there, as
+    whoever reads them goes by lines.
+    """
+    columns = None if sys.stdout.isatty() else given_columns()
+    rows = (
+        fitted(lines, sys.stdout)
+        if columns is None
+        else [row for line in lines for row in hung(line, columns)]
+    )
+    sys.stdout.write("".join(f"{row}\n" for row in rows))
     sys.stdout.flush()
 
 

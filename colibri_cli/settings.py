@@ -239,6 +239,12 @@ def shows_color(stream: IO[str] | None = None) -> bool:
     return (stream or sys.stdout).isatty() and not is_dumb_terminal()
 
 
+def given_columns() -> int | None:
+    """Return the width that COLUMNS asks for where no terminal has one; None: it asks for none."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text[:9]) if text.isascii() and text.isdigit() and int(text[:9]) > 0 else None
+
+
 def has_display() -> bool:
     """Whether a browser opened here would be seen by whoever started the command."""
     if os.environ.get("BROWSER"):

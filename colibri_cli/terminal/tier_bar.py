@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from colibri_cli.console import stdout_console
+from colibri_cli.settings import given_columns
 from colibri_cli.wrapping import flowed
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def print_tier_bar(tiers: Mapping[str, Any]) -> None:
     console = stdout_console()
     has_color = console.is_terminal and console.color_system is not None and not console.no_color
     # Rich takes every dumb terminal for one of 80 columns.
-    width = shutil.get_terminal_size().columns if console.is_terminal else _PLAIN_WIDTH
+    width = given_columns() or _PLAIN_WIDTH
+    if console.is_terminal:
+        width = shutil.get_terminal_size().columns
     console.print(tier_bar(tiers, width, has_color=has_color), soft_wrap=not console.is_terminal)
 
 

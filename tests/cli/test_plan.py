@@ -46,6 +46,17 @@ def test_a_table_with_all_terms(coli: CommandLine, container: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_pipe_has_the_width_that_is_asked_for(
+    coli: CommandLine, container: Path, columns: int
+) -> None:
+    coli.variables["COLUMNS"] = str(columns)
+    lines = coli.run("plan", str(container), "--explain").stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    coli.variables["COLUMNS"] = "wide"
+    assert max(map(len, coli.run("plan", str(container)).stdout.splitlines())) > columns
+
+
 def test_json_adds_up(coli: CommandLine, container: Path) -> None:
     done = coli.run("plan", "--model", str(container), "--json", "--cap", "2", "--ctx", "512")
     body = json.loads(done.stdout)
