@@ -95,6 +95,11 @@ def test_names_of_tasks_phases_plugins_and_shells_are_completed(coli: CommandLin
     assert completed(coli, "coli completion f") == ["fish"]
 
 
+IN_FPATH = (
+    "mkdir f; cp coli.zsh f/_coli; fpath=($PWD/f $fpath); autoload -Uz compinit; compinit -u -D"
+)
+
+
 def on_path(coli: CommandLine) -> dict[str, str]:
     """Return an environment in which `coli` is a program that shells find."""
     folder = coli.home / "bin"
@@ -125,12 +130,7 @@ def test_fish_completes_with_its_script(coli: CommandLine) -> None:
     [
         ("bash", ("--norc", "--noprofile"), "source ./coli.bash"),
         ("zsh", ("-f",), "autoload -Uz compinit; compinit -u -D; source ./coli.zsh"),
-        (
-            "zsh",
-            ("-f",),
-            "mkdir f; cp coli.zsh f/_coli; fpath=($PWD/f $fpath);"
-            " autoload -Uz compinit; compinit -u -D",
-        ),
+        ("zsh", ("-f",), IN_FPATH),
     ],
     ids=["bash", "zsh", "zsh, a file in fpath"],
 )

@@ -147,7 +147,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(
         (("logs", "zzzz"), "`coli logs` has no command 'zzzz'", "it has backup, export, list,"),
         (("pull",), "'MODEL'", "MODEL: `demo`, `smollm2`, "),
         (("convert", "x"), "'--model'", "--model: "),
-        (("report",), "there is no command 'report'", "`coli --help` lists all commands"),
+        (("telegram",), "there is no command 'telegram'", "`coli --help` lists all commands"),
     ],
 )
 def test_wrong_use_is_told_what_to_write_instead(
