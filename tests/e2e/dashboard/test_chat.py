@@ -403,6 +403,7 @@ def test_conversations_have_slots_of_their_own(page: Page, server: ScriptedServe
     expect(page.get_by_text("Slot 4")).to_be_visible()
     for text in ("one", "two"):
         page.get_by_role("link", name="New chat").click()
+        expect(answers(page)).to_have_count(0)  # nor is the composer the one before
         send(page, text)
         expect(answers(page)).to_have_count(1)
     send(page, "two again")

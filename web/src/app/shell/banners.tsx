@@ -51,7 +51,8 @@ export function Banners() {
   }
   if (server === 'restarting') {
     const reason = health?.engine?.last_end ?? '';
-    return <Banner kind="warn" text={t('banner.restarting', { reason })} />;
+    const text = reason === '' ? t('banner.restarting') : t('banner.restartingAfter', { reason });
+    return <Banner kind="warn" text={text} />;
   }
   if (server === 'down') return <Banner kind="danger" text={t('banner.down')} />;
   return null;
