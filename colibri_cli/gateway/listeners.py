@@ -185,10 +185,11 @@ def _failure(address: Address, error: OSError) -> ServerStartError:
         return ServerStartError(
             f"{address} is already in use", hint="end the other server, or choose another --port"
         )
+    is_file = isinstance(address, UnixAddress)
     if error.errno == errno.EACCES:
-        return ServerStartError(
-            f"{address} may not be used: permission denied", hint="choose a --port above 1023"
-        )
+        hint = "choose another --uds" if is_file else "choose a --port above 1023"
+        return ServerStartError(f"{address} may not be used: permission denied", hint=hint)
     return ServerStartError(
-        f"cannot listen on {address}: {error.strerror or error}", hint="check --host"
+        f"cannot listen on {address}: {error.strerror or error}",
+        hint="check --uds" if is_file else "check --host",
     )

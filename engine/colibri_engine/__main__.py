@@ -100,13 +100,20 @@ def _tell_failure(error: ColibriError, output: int) -> None:
     remedy = f"; {error.hint}" if error.hint else ""
     sys.stderr.write(f"coli-engine: error: {error.message}{remedy}\n")
     if wants_caps():
+        # The protocol carries UTF-8; the name of a file may be anything.
+        hint = error.hint and _utf8(error.hint)
+        details = {
+            name: _utf8(value) if isinstance(value, str) else value
+            for name, value in error.details().items()
+        }
         try:
-            os.write(
-                output,
-                encode(StartFailed(error.code, error.message, error.hint, error.details())),
-            )
+            os.write(output, encode(StartFailed(error.code, _utf8(error.message), hint, details)))
         except BrokenPipeError:
             return
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 if __name__ == "__main__":

@@ -237,6 +237,14 @@ def test_a_path_without_a_model_is_one_line(tmp_path: Path) -> None:
     assert told.code == "checkpoint_error"
 
 
+def test_a_path_that_is_no_text_is_one_line_and_told(model_dir: Path) -> None:
+    grammar = os.fsdecode(b"/nowhere/\xff")
+    code, text, told = failed_start(model_dir, COLI_DRAFT_GRAMMAR=grammar)
+    assert (code, text.count("\n")) == (2, 1)
+    assert told is not None
+    assert "/nowhere/\\udcff" in told.message
+
+
 def test_without_caps_the_output_stays_empty() -> None:
     engine = EngineProcess(None, COLI_CAPS="0")
     try:

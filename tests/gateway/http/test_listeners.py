@@ -157,3 +157,9 @@ def test_connections_send_every_piece_at_once() -> None:
             return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
         assert running.call(has_no_delay())
+
+
+def test_a_socket_file_that_cannot_be_is_refused_by_its_own_setting(tmp_path: Path) -> None:
+    with pytest.raises(ServerStartError, match="cannot listen on unix:") as caught:
+        open_listeners((UnixAddress(tmp_path / "nowhere" / "s"),), BACKLOG)
+    assert caught.value.hint == "check --uds"
