@@ -82,13 +82,20 @@ class PlainInput:
         if not self.is_typed:
             return await self._lines.get()
         line = asyncio.ensure_future(self._lines.get())
-        with at_interrupt(line.cancel):
+        interrupts: list[bool] = []
+
+        def interrupt() -> None:
+            interrupts.append(line.cancel())
+
+        with at_interrupt(interrupt):
             sys.stderr.write(mark)
             sys.stderr.flush()
             try:
                 return await line
             except asyncio.CancelledError:
                 sys.stderr.write("\n")
+                if not interrupts:  # SIGTERM and SIGHUP end the chat, whatever is being typed
+                    raise
                 raise KeyboardInterrupt from None
 
     def _read_all(self) -> None:

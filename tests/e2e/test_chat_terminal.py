@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import stat
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -283,11 +285,23 @@ def test_control_codes_in_an_answer_do_not_reach_the_terminal(served: CommandLin
         assert "\u009b31m".encode() not in terminal.raw.split(b"tiny")[-1][-200:]
 
 
-def test_signal_ends_chat_and_engine(served: CommandLine) -> None:
-    with chat(served) as terminal:
-        terminal.expect(PROMPT)
-        terminal.process.terminate()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("flags", "prompt"), [((), PROMPT), (("--plain",), "\n> ")])
+def test_signal_ends_chat_and_engine(
+    served: CommandLine, flags: tuple[str, ...], prompt: str, number: signal.Signals
+) -> None:
+    with chat(served, *flags) as terminal:
+        terminal.expect(prompt)
+        (engine,) = engines(terminal)
+        terminal.process.send_signal(number)
         assert terminal.wait() == 143
+        assert not Path(f"/proc/{engine}").exists()
+
+
+def engines(terminal: Terminal) -> list[str]:
+    """Return the processes that a chat has begun."""
+    pid = terminal.process.pid
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def test_no_color_writes_no_colour(served: CommandLine) -> None:
