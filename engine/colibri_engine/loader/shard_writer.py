@@ -110,7 +110,11 @@ class ShardWriter:
             offset += tensor.nbytes
         self.nbytes = offset
         self._file = self._partial.open("w+b", buffering=0)
-        self._put(0, self._header)
+        try:
+            self._put(0, self._header)
+        except BaseException:  # a full disk: nobody has the writer yet, to leave it
+            self._discard()
+            raise
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -123,8 +127,7 @@ class ShardWriter:
         trace: TracebackType | None,
     ) -> None:
         """Close the file, and remove it unless `finish` gave it its name."""
-        self._file.close()
-        self._partial.unlink(missing_ok=True)
+        self._discard()
 
     def write(self, name: str, chunk: Bytes) -> None:
         """Append the next bytes of a tensor.
@@ -159,6 +162,10 @@ class ShardWriter:
         self._partial.replace(self.path)
         sync_directory(self.path.parent)
         return WrittenShard(self.nbytes, digest)
+
+    def _discard(self) -> None:
+        self._file.close()
+        self._partial.unlink(missing_ok=True)
 
     def _put(self, offset: int, data: bytes | memoryview) -> None:
         self._file.seek(offset)

@@ -138,8 +138,10 @@ def decode_experts(text: str, path: Path) -> dict[str, ExpertRecord]:
         for place in places.values():
             if place.offset < end:
                 raise _damaged(path, EXPERTS_KEY, prefix, "has matrices that overlap")
+            if place.offset > end:  # as if groups or rests were not the ones they were written with
+                raise _damaged(path, EXPERTS_KEY, prefix, "has bytes between its matrices")
             end = place.end
-        if type(nbytes) is not int or nbytes % RECORD_ALIGNMENT or nbytes < end:
+        if type(nbytes) is not int or nbytes != -(-end // RECORD_ALIGNMENT) * RECORD_ALIGNMENT:
             raise _damaged(path, EXPERTS_KEY, prefix, "has a record of an impossible size")
         records[prefix] = ExpertRecord(places, nbytes)
     return records

@@ -153,8 +153,9 @@ class IntTensor:
 
     def _per_input(self, values: Scales) -> Floats:
         """Return (O, groups) as (O, I) float32."""
-        repeated = np.repeat(values.astype(np.float32), self.group, axis=1)
-        return repeated[:, : self.codes.shape[1]]
+        num_inputs = self.codes.shape[1]
+        repeated = np.repeat(values.astype(np.float32), min(self.group, num_inputs), axis=1)
+        return repeated[:, :num_inputs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -344,6 +344,31 @@ def test_too_little_space_stops_early_and_names_both_figures(
         convert(source.path, tmp_path / "out")
 
 
+def test_a_file_that_was_finished_but_not_noted_does_not_need_its_room_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full when it was to be noted, and has room for the result and no more."""
+    import shutil
+
+    source = write_source(tmp_path / "source")
+    chosen = options(shard_bytes=SHARD_BYTES)
+    out = tmp_path / "out"
+    convert(source.path, out, chosen)
+    wanted = weight_files(out)
+    last = out / [*wanted][-1]
+    body = json.loads((out / MANIFEST).read_text())
+    del body["files"][last.name]
+    (out / MANIFEST).write_text(json.dumps(body))
+    real, room = shutil.disk_usage, last.stat().st_size + 1000
+
+    def usage(path: Path) -> Any:  # noqa: ANN401 - what shutil has for it
+        return real(path)._replace(free=1000 if last.exists() else room)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    assert convert(source.path, out, chosen).files == [last.name]
+    assert weight_files(out) == wanted
+
+
 def test_a_full_disk_is_named_and_leaves_no_partial_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

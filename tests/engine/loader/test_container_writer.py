@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from pathlib import Path
@@ -172,6 +173,29 @@ def test_plain_files_are_byte_for_byte_those_of_the_usual_writer(tmp_path: Path)
         assert (tmp_path / "found").read_bytes() == (tmp_path / "wanted").read_bytes()
 
 
+@pytest.mark.parametrize("fails_at", [0, 1])
+def test_a_full_disk_leaves_no_part_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """At the header, when nobody has the writer yet, and behind it."""
+    real, written = ShardWriter._put, []
+
+    def put(writer: ShardWriter, offset: int, data: bytes | memoryview) -> None:
+        if len(written) == fails_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(offset)
+        real(writer, offset, data)
+
+    monkeypatch.setattr(ShardWriter, "_put", put)
+    spec = TensorSpec("a", "U8", (64,))
+    with (
+        pytest.raises(OSError, match="No space left"),
+        ShardWriter(tmp_path / "found", [spec], {}) as writer,
+    ):
+        writer.write("a", np.zeros(64, np.uint8))
+    assert list(tmp_path.iterdir()) == []
+
+
 def _metadata(tmp_path: Path, key: str) -> dict[str, object]:
     path = tmp_path / "model.safetensors"
     write_shard(path)
@@ -197,6 +221,8 @@ def _metadata(tmp_path: Path, key: str) -> dict[str, object]:
         ("rotated", 0, "whether it is rotated"),
         ("offset", 32, "offset 32"),
         ("offset", 0, "overlap"),
+        ("offset", 1 << 20, "bytes between"),
+        ("group", 1 << 20, "bytes between"),
         ("format", "", "name its format"),
         ("extra", 1, "does not hold"),
     ],
@@ -210,13 +236,17 @@ def test_damaged_descriptions_are_refused_by_name(
         decode_experts(json.dumps(body), tmp_path / "model.safetensors")
 
 
-@pytest.mark.parametrize("change", ["bytes", "parts", "order", "matrix offset", "no object"])
+@pytest.mark.parametrize(
+    "change", ["bytes", "more bytes", "parts", "order", "matrix offset", "no object"]
+)
 def test_damaged_records_are_refused_by_name(tmp_path: Path, change: str) -> None:
     path = tmp_path / "model.safetensors"
     body = _metadata(tmp_path, EXPERTS_KEY)
     record: dict[str, dict[str, object]] = body[PREFIX]  # type: ignore[assignment]
     if change == "bytes":
         record["bytes"] = 4096  # type: ignore[assignment]
+    elif change == "more bytes":  # than its matrices have and the padding to a page
+        record["bytes"] += 4096  # type: ignore[operator]
     elif change == "parts":
         del record["parts"]
     elif change == "order":

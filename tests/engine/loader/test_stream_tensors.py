@@ -69,7 +69,9 @@ def test_a_record_of_another_size_is_refused(container: Path) -> None:
     def change(metadata: dict[str, str], entry: dict[str, Any]) -> None:
         del entry
         body = json.loads(metadata["colibri.experts"])
-        body["model.layers.1.mlp.experts"]["bytes"] += 4096
+        record = body["model.layers.1.mlp.experts"]
+        record["parts"]["down_proj"]["rest"] = 4096  # right in itself, but not of this tensor
+        record["bytes"] += 4096
         metadata["colibri.experts"] = json.dumps(body)
 
     rewrite(container, "model.layers.1.mlp.experts.3", change)

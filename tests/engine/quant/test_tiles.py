@@ -52,6 +52,12 @@ def random_tensor(
     )
 
 
+def test_a_group_may_be_wider_than_the_row_at_no_cost() -> None:
+    tensor = random_tensor((3, 80), bits=4, group=128)
+    wide = replace(tensor, group=1 << 40)  # as a damaged header may have it
+    np.testing.assert_array_equal(wide.unpack(), tensor.unpack())
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("group", [16, 48, 64, 256])
 @pytest.mark.parametrize("with_mins", [False, True], ids=["zero", "mins"])
