@@ -85,8 +85,9 @@ async def run_bench(
 
     result = BenchResult("", {}, "")
     if has_loads:
+        model_path = make().model_path  # or there is none, which is said alone
         tell("loading, cold and warm")
-        await measure_cold(make, plan, result, make().model_path)
+        await measure_cold(make, plan, result, model_path)
         await measure_warm_loads(make, plan, result)
     backend = make()
     try:

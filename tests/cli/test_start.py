@@ -216,6 +216,21 @@ def test_without_a_model_the_option_and_the_variable_are_named(coli: CommandLine
     assert "no model" in first
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["serve --port 0", "web --port 0", "info", "show", "plan", "diag", "tune",
+     "bench", "bench quality", "bench stream --budgets 1"],
+)  # fmt: skip
+def test_every_command_that_needs_a_model_says_so_first(coli: CommandLine, command: str) -> None:
+    done = coli.run(*command.split())
+    assert (done.returncode, done.stdout) == (3, "")
+    first, remedy = done.stderr.splitlines()
+    assert first.startswith("coli: no model was given")
+    assert "--model" in first
+    assert "COLI_MODEL" in first
+    assert "coli pull demo" in remedy
+
+
 def test_a_model_that_does_not_exist_is_named_with_both_ways_to_set_it(coli: CommandLine) -> None:
     done = coli.run("run", "--model", "missing", "hi")
     assert (done.returncode, done.stdout) == (3, "")
