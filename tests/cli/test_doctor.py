@@ -178,6 +178,29 @@ def test_a_damage_fails_the_check_that_names_it_and_the_loader_agrees(
     assert not loads(coli, model)
 
 
+UNREADABLE = Path("/sys/class/net/lo/speed")  # of some size, and every read of it fails
+
+
+@pytest.mark.skipif(not UNREADABLE.exists(), reason="hardware: no /sys")
+def test_a_drive_that_cannot_be_read_is_not_taken_for_an_incomplete_download(
+    coli: CommandLine, model: Path
+) -> None:
+    shard = model / "model-00003-of-00003.safetensors"
+    shard.unlink()
+    shard.symlink_to(UNREADABLE)
+    code, checks, _ = checked(coli, model)
+    assert code == 1
+    summary = checks["model.shards"]["summary"]
+    assert f"cannot read {shard} at byte 0" in summary
+    assert not any(word in summary for word in ("incomplete", "damaged", "truncated"))
+    assert set(ORDER) <= set(checks)
+    assert checks["engine.binary"]["status"] == "pass"
+    done = coli.run("run", "--model", str(model), "--no-template", "hello")
+    assert done.returncode == 3
+    assert f"cannot read {shard} at byte 0" in done.stderr
+    assert f"check the disk of {shard.name}" in done.stderr
+
+
 def test_no_weights_are_read(coli: CommandLine, model: Path) -> None:
     shard = model / "model-00003-of-00003.safetensors"
     too_many = 1 << 40  # reading a TiB of nothing takes longer than the command may

@@ -383,6 +383,17 @@ def test_without_restarts_the_end_of_the_engine_is_the_end(served: CommandLine) 
         server.wait_for("SIGKILL")
 
 
+def test_an_engine_that_cannot_be_started_again_ends_the_server(served: CommandLine) -> None:
+    with serving(served) as server:
+        server.wait_for("ready")
+        failed = {"code": "checkpoint_error", "message": "model.safetensors is gone"}
+        start = Path(served.variables["COLI_MODEL"]) / "fake_engine.json"
+        start.write_text(json.dumps({"failed": failed}))
+        os.kill(engine_pid(server), signal.SIGKILL)
+        assert server.process.wait(LIMIT_S) != 0
+        server.wait_for("model.safetensors is gone")
+
+
 def test_keys_are_asked_for_and_appear_nowhere(served: CommandLine, tmp_path: Path) -> None:
     key = "k-UNIQUE-123"
     log_file = tmp_path / "serve.log"
