@@ -10,6 +10,7 @@ import pytest
 
 from tests.fakes.command_line import CommandLine
 from tests.fakes.tiny_checkpoint import write_hf
+from tests.gateway.routes.gateway_rig import GLM_MODEL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,13 @@ def test_the_conversation_goes_on_and_holds_answers_only(served: CommandLine) ->
         "<|im_start|>assistant\nyes<|im_end|>\n<|im_start|>user\n[[prompt]]<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
+
+
+def test_an_answer_ends_where_the_model_begins_to_write_the_user(served: CommandLine) -> None:
+    served.variables["FAKE_ENGINE"] = json.dumps({"model": GLM_MODEL})
+    reply = "[[reply ready<|user|>more and more]]"
+    assert served.run("chat", "-q", stdin=f"{reply}\n").stdout == "ready\n"
+    assert served.run("run", reply).stdout == "ready\n"
 
 
 def test_a_block_of_lines_is_one_message(served: CommandLine) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from colibri_engine.errors import InsufficientMemory
-from colibri_engine.experts.budget import MemoryBudget
+from colibri_engine.experts.budget import MemoryBudget, gb
 from colibri_engine.memory_plan import needs_of
 from colibri_engine.planning.forecast import Disk, Experts, Forecast, Machine, Work, decode, prefill
 from colibri_engine.planning.hits import distinct_share, hit_rate
@@ -65,7 +65,7 @@ class Case:
 
 def plan(subject: Subject, case: Case) -> dict[str, Any]:
     """Return the plan as plain data: whether it runs, tiers, times, warnings."""
-    warnings: list[str] = []
+    warnings = _in_use(case.memory)
     try:
         expected = expected_placement(subject.checkpoint, subject.sizes, case.config, case.memory)
     except InsufficientMemory as refusal:
@@ -185,8 +185,16 @@ def _refused(sizes: ModelSizes, case: Case, refusal: InsufficientMemory) -> dict
         "missing_bytes": max(0, needed - budget.nbytes),
         "reason": refusal.message,
         "hint": refusal.hint,
-        "warnings": [],
+        "warnings": _in_use(case.memory),
     }
+
+
+def _in_use(memory: Memory) -> list[str]:
+    """Say that others take most of the memory: when they end, there is a better plan."""
+    if memory.limit is not None or 2 * memory.available >= memory.total:
+        return []
+    free, total = gb(memory.available), gb(memory.total)
+    return [f"most of the memory is in use: {free} of {total} are available to this plan"]
 
 
 def _settings(config: EngineConfig) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,6 +113,19 @@ def test_a_draft_layer_nobody_uses_takes_no_memory() -> None:
     )
     assert with_draft["disk"].pop("model_bytes") > without["disk"].pop("model_bytes")
     assert with_draft == without
+
+
+@pytest.mark.parametrize("available", [600 * MB, 20_000 * MB])
+def test_a_plan_for_what_others_left_says_so(available: int) -> None:
+    config = read_config((), {"SNAP": "model", "COLI_DRAFT": "off"})
+    busy = Memory(128_000 * MB, available)
+    found = plan(subject(), Case(config, busy, MACHINE))
+    assert found["tiers"]["ram"]["budget_bytes"] < available
+    (warning,) = found["warnings"]
+    assert warning.startswith("most of the memory is in use: ")
+    assert f"{available / 1e9:.2f} GB of 128.00 GB" in warning
+    for memory in (Memory(128_000 * MB, 70_000 * MB), replace(busy, limit=("a group", available))):
+        assert plan(subject(), Case(config, memory, MACHINE))["warnings"] == []
 
 
 def test_a_cap_leaves_the_rest_free() -> None:
