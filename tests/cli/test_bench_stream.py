@@ -109,6 +109,7 @@ def test_a_model_in_another_layout_is_refused(coli: CommandLine, tmp_path: Path)
     [
         ("bench", "--prompt", "8", "--generate", "2", "--repeats", "1", "--no-load", "--cap", "2"),
         ("bench", "stream", "--budgets", "0.3", "--cap", "2", *QUICK),
+        ("tune", "--tokens", "4", "--repeats", "1", "--cap", "2"),
     ],
 )
 def test_measuring_leaves_the_history_of_experts_as_it_is(
