@@ -178,7 +178,8 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     """At the header, when nobody has the writer yet, and behind it."""
-    real, written = ShardWriter._put, []
+    real = ShardWriter._put
+    written: list[int] = []
 
     def put(writer: ShardWriter, offset: int, data: bytes | memoryview) -> None:
         if len(written) == fails_at:
@@ -246,7 +247,7 @@ def test_damaged_records_are_refused_by_name(tmp_path: Path, change: str) -> Non
     if change == "bytes":
         record["bytes"] = 4096  # type: ignore[assignment]
     elif change == "more bytes":  # than its matrices have and the padding to a page
-        record["bytes"] += 4096  # type: ignore[operator]
+        record["bytes"] += 4096  # type: ignore[assignment, operator]
     elif change == "parts":
         del record["parts"]
     elif change == "order":
