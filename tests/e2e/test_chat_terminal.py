@@ -198,7 +198,7 @@ def test_plain_lines_on_a_terminal_are_asked_for_and_ctrl_c_stops_an_answer(
         terminal.type("half")
         terminal.expect("half")
         terminal.type("\x03")
-        terminal.expect("Ctrl-C again")
+        terminal.expect("\nCtrl-C again")
         terminal.expect("\n> ")
         terminal.type("[[reply still here]]\n")
         terminal.expect("still here\n")
