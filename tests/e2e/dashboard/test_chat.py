@@ -527,6 +527,7 @@ def test_conversations_are_found_renamed_and_deleted_with_a_way_back(
     server.on_chat(answer("about zebras"), answer("about gnus"))
     for text in ("stripes?", "horns?"):
         chat.get_by_role("link", name="New chat").click()
+        expect(answers(chat)).to_have_count(0)  # nor is the composer the one before
         send(chat, text)
         expect(answers(chat).locator("[data-figure=tokens]")).to_be_visible()
     until(lambda: "about zebras" in stored(chat) and "about gnus" in stored(chat))
